@@ -40,6 +40,7 @@ class EnvironmentSettings:
     saber_mode: bool = True  # False: episodes are cut at 30 minutes, and no episode is stuck
     render: bool = False  # show the game in a window
     record: bool = False  # keep the pictures of each step, for a video
+    evaluation: bool = False  # play what is held out for evaluations, where an environment has such levels
     own: OwnOptions = OwnOptions()  # of the type that the environment declares
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
@@ -42,6 +43,9 @@ ENVIRONMENTS = {
     ),
     "vizdoom": Entry(
         "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, example="basic"
+    ),
+    "dmlab": Entry(
+        "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment", DmlabOptions, "explore_goal_locations_small"
     ),
     "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
 }

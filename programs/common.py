@@ -41,10 +41,11 @@ def run_keys(args: Args, run: RunStatus) -> Keys:
     return Keys(args.name, run.run_id, shards=args.redis_shards)
 
 
-def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environment:
+def open_environment(args: Args, seed: int, *, recorded_by: str = "", evaluation: bool = False) -> Environment:
     """Open an environment of the run; raises UserError if it cannot be made.
 
-    `recorded_by` is the option that asks for its pictures, which it keeps then; empty for none.
+    `recorded_by` is the option that asks for its pictures, which it keeps then; empty for none. An environment for an
+    `evaluation` has the levels that are held out from training, if there are any.
     """
     settings = EnvironmentSettings(
         env=args.env,
@@ -54,6 +55,7 @@ def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environ
         saber_mode=not args.disable_SABER_mode,
         render=args.render and not recorded_by,
         record=bool(recorded_by),
+        evaluation=evaluation,
         own=args.environment,
     )
     try:

@@ -134,7 +134,8 @@ class EvaluationActor:
         begin_anew(self._policy, self._weights, self._version, seed)
         if self._policy.version != self._version:  # those that an inference server had
             self._begin_with(self._policy.version)
-        with closing(open_environment(args, seed, recorded_by=EVALUATIONS if self._filmer else "")) as environment:
+        film = EVALUATIONS if self._filmer else ""
+        with closing(open_environment(args, seed, recorded_by=film, evaluation=True)) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
             watch = partial(self._watch, environment.spec)
             return play_episode(self._policy, environment, number, self, camera=camera, watch=watch)

@@ -85,7 +85,7 @@ class LoadedPolicy:
 
     def environment(self, seed: int) -> Environment:
         """Open an environment of those that the policy was trained in; `seed` decides all its randomness."""
-        return open_environment(self._args, seed)
+        return open_environment(self._args, seed, evaluation=True)
 
 
 def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:

@@ -60,9 +60,8 @@ class EpisodePlayer:
         """Play an episode from its beginning to its end; raises Stopped."""
         self._loaded.reset(task.seed)
         policy, codes = self._loaded.policy, self._loaded.codes
-        with closing(
-            open_environment(self._args, task.seed, recorded_by="--record" if task.film else "")
-        ) as environment:
+        film = "--record" if task.film else ""
+        with closing(open_environment(self._args, task.seed, recorded_by=film, evaluation=True)) as environment:
             if task.film is None:
                 return play_episode(policy, environment, task.episode, self._stop, codes)
             with write_video(task.film, environment.pictures_per_second) as video:

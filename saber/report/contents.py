@@ -88,7 +88,8 @@ def _method(results: Results) -> dict[str, Any]:
 
 def _agent(agent: Agent) -> dict[str, Any]:
     protocols = agent.group.protocols
-    return {"settings": agent.group.settings, "protocol": {"label": protocols.label, **asdict(protocols)}}
+    found = {"settings": agent.group.settings, "protocol": {"label": protocols.label, **asdict(protocols)}}
+    return found | ({"dmlab30": agent.dmlab30._asdict()} if agent.dmlab30 else {})
 
 
 def _evaluation(results: Results, evaluation: Evaluation) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,17 @@ class Game:
         """Mean over the runs that have no score at a mark, of which there is one at least."""
         return float(np.mean([now.scores[LIMITS.index(limit)] for now in self.now]))
 
+    @property
+    def human_share(self) -> float | None:
+        """The newest score of a level of DMLab-30, 0 being the random agent and 1 the human; None for other tasks.
+
+        It is the score at the latest mark, or what the runs have come to.
+        """
+        if not (scores := self.task.level_scores):
+            return None
+        means = [mean for mark in MARKS if (mean := self.mean(mark, WHOLE)) is not None]
+        return scores.normalised(means[-1] if means else self.now_mean(WHOLE))
+
     @cached_property
     def curves(self) -> Curves:
         """Of all runs."""
@@ -77,6 +89,13 @@ def published_normalised(task: Task, column: str, reference: str) -> float | Non
     return table.normalised(score, reference) if table and score is not None else None
 
 
+class DmLab30(NamedTuple):
+    """The mean capped human-normalised score (Espeholt et al. 2018): no level counts for more than the human's score."""
+
+    capped_mean: float
+    levels: int  # that have been played, of 30
+
+
 class Agent:
     """The games of one agent of the report."""
 
@@ -93,6 +112,12 @@ class Agent:
     def has_score(self, mark: int) -> bool:
         """Whether a run of a game of the emulator has a score at the mark."""
         return any(game.mean(mark, WHOLE) is not None for task, game in self.games.items() if task.is_atari)
+
+    @property
+    def dmlab30(self) -> DmLab30 | None:
+        """The mean over the levels of DMLab-30 that it has played; None without any."""
+        shares = [share for game in self.games.values() if (share := game.human_share) is not None]
+        return DmLab30(float(np.mean(np.minimum(shares, 1))), len(shares)) if shares else None
 
     def normalised(self, mark: int, limit: str, reference: str) -> dict[Task, Array]:
         """Normalised scores [runs] by game, of the games that have them."""

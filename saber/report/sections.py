@@ -13,7 +13,7 @@ from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import SCORE
 from rainbow_iqn_apex.saber.report.descriptions import describe_agent, notes
 from rainbow_iqn_apex.saber.report.figures import all_figures
-from rainbow_iqn_apex.saber.report.results import WHOLE, Results
+from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Results
 from rainbow_iqn_apex.saber.report.styles import Figure, agent_line
 from rainbow_iqn_apex.saber.report.table import GAP, to_html
 from rainbow_iqn_apex.saber.results.atari_scores import REFERENCES, format_frames
@@ -215,7 +215,17 @@ def _game_section(results: Results) -> list[str]:
             f"<p>Mean score of whole episodes, over the last {SCORE_EPISODES} training episodes or over all so far.</p>"
         )
         parts.append(to_html(tables.other_table(results)))
-    return parts
+    return [*parts, *map(_dmlab30, results.agents)]
+
+
+def _dmlab30(agent: Agent) -> str:
+    if not (found := agent.dmlab30):
+        return ""
+    return (
+        f"<p>{escape(agent.name)}: mean capped human-normalised score {100 * found.capped_mean:.1f} % over "
+        f"{found.levels} of the 30 levels of DMLab-30 (Espeholt et al. 2018): 0 % is the random agent, 100 % the human, "
+        "and no level counts for more than 100 %. Of a run in training, it is no score on the levels held out.</p>"
+    )
 
 
 def _evaluation_section(results: Results) -> list[str]:

@@ -151,9 +151,11 @@ def other_table(results: Results) -> Table:
     short = any(game.now for game in games)
     columns = [Column("score", f"{format_frames(mark)} steps") for mark in marks]
     columns += [Column(title, "now") for title in ("score", "agent steps", "episodes", "runs")] if short else []
+    has_humans = any(game.human_share is not None for game in games)
+    columns = [Column("% human", "newest"), *columns] if has_humans else columns
 
     def cells(game: Game) -> list[Cell]:
-        found = [_points(game.mean(mark, WHOLE)) for mark in marks]
+        found = [_percent(game.human_share)] * has_humans + [_points(game.mean(mark, WHOLE)) for mark in marks]
         now = [_points(game.now_mean(WHOLE)), *_now_counts(game)] if game.now else [Cell()] * 4
         return found + now * short
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from rainbow_iqn_apex.environments.dmlab.levels import LevelScores, scores_of
 from rainbow_iqn_apex.saber.results.atari_scores import GameScores, read_scores
 
 _SNAKE_CASE = re.compile(r"[a-z0-9_]+")
@@ -38,6 +39,12 @@ class Task:
     def scores(self) -> GameScores | None:
         """The game's row of `saber/results/atari_scores.csv`, None if there is none."""
         return read_scores().get(self.name) if self.is_atari else None
+
+    @property
+    def level_scores(self) -> LevelScores | None:
+        """Scores to compare with of a level of DMLab-30, None if the task is no such level."""
+        kind, _, level = self.env.partition(":")
+        return scores_of(level) if kind == "dmlab" else None
 
 
 def task_without_record(name: str) -> Task:

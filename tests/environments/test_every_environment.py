@@ -1,5 +1,6 @@
 """What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environmen
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 from rainbow_iqn_apex.memory.rows import Row, StepType
+from tests.environments.dmlab import stand_in
 from tests.processes import run
 from tests.saber.reference import play, same
 
@@ -36,6 +38,7 @@ EXAMPLES = {
     "vizdoom:basic": "",
     "vizdoom:my_way_home": "",  # it has no game variables
     "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "",  # a mission beside numbers
+    "dmlab:explore_goal_locations_small": "",  # on a stand-in for its engine
     "procgen:bigfish": "",
     "procgen:leaper": "",
 }
@@ -54,6 +57,12 @@ def example(env: str) -> Any:
     lacking = missing(EXTRAS[env]) if env in EXTRAS else ""
     marks = [pytest.mark.skipif(bool(lacking), reason=lacking), *([pytest.mark.slow] if ":ALE/" in env else [])]
     return pytest.param(env, marks=marks)
+
+
+@pytest.fixture(autouse=True)
+def labyrinths() -> Iterator[None]:
+    with stand_in():
+        yield
 
 
 every = pytest.mark.parametrize("env", [*map(example, EXAMPLES)])

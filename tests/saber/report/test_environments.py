@@ -6,6 +6,8 @@ import re
 from html import unescape
 from pathlib import Path
 
+import pytest
+
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.exports import all_exports
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
@@ -111,3 +113,30 @@ def test_games_and_other_environments_stand_apart(tmp_path: Path) -> None:
     assert "SABER report" in text and "Other environments" in text and "CartPole-v1" in text
     assert results.protocols.label == "sticky actions 0.25", "of the games alone"
     assert [task.name for task in results.atari] == ["pong"]
+
+
+def test_levels_of_dmlab30_are_compared_with_the_human(tmp_path: Path) -> None:
+    # Mutation: levels that have no human score among those that have.
+    for env in ("dmlab:explore_goal_locations_large", "dmlab:psychlab_visual_search", "dmlab:lt_chasm"):
+        write_environment(tmp_path, env)
+    results = Results(read_inputs([tmp_path]))
+    (agent,) = results.agents
+    shares = {task.name: game.human_share for task, game in agent.games.items()}
+    mean = 69.5  # of the last 100 scores, 20 to 119
+    explore, search = (mean - 3.14) / (194.5 - 3.14), (mean - 0.085) / (78.5 - 0.085)
+    assert shares == {
+        "explore_goal_locations_large": pytest.approx(explore),
+        "psychlab_visual_search": pytest.approx(search),
+        "lt_chasm": None,
+    }
+    assert agent.dmlab30 == (pytest.approx((explore + search) / 2), 2)
+    assert contents(results)["agents"][agent.name]["dmlab30"] == {"capped_mean": agent.dmlab30.capped_mean, "levels": 2}
+    text = text_of(render_report(results))
+    assert f"mean capped human-normalised score {50 * (explore + search):.1f} % over 2 of the 30 levels" in text
+    assert f"{100 * search:.1f}" in text and "% human" in text
+
+
+def test_a_level_counts_for_no_more_than_the_human(tmp_path: Path) -> None:
+    write_environment(tmp_path, "dmlab:lasertag_one_opponent_small")  # whose human has 12.65
+    (agent,) = Results(read_inputs([tmp_path])).agents
+    assert agent.dmlab30 == (1, 1)

@@ -1,0 +1,216 @@
+"""DeepMind Lab on a stand-in for its engine, which checks each call: levels, settings, actions, words and the cache."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.environments.dmlab import environment as dmlab
+from rainbow_iqn_apex.environments.dmlab.level_cache import LevelCache
+from rainbow_iqn_apex.environments.dmlab.levels import DMLAB30, levels_of, path_of, scores_of
+from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.environments.words import numbered, text_field
+from rainbow_iqn_apex.memory.environment_spec import unpack
+from rainbow_iqn_apex.memory.rows import Row, StepType
+from rainbow_iqn_apex.programs.common import open_environment
+from tests.environments.dmlab import stand_in
+
+SMALL = "explore_goal_locations_small"
+FORWARD, FIRE = 0, 8
+
+
+@pytest.fixture(autouse=True)
+def labyrinths() -> Iterator[None]:
+    with stand_in():
+        yield
+
+
+def make(level: str = SMALL, seed: int = 1, own: DmlabOptions | None = None, **settings: Any) -> Environment:
+    return make_environment(EnvironmentSettings(env=f"dmlab:{level}", own=own or DmlabOptions(), **settings), seed)
+
+
+def engines() -> Any:
+    """All engines that were started, the newest last."""
+    return sys.modules["deepmind_lab"].Lab.made
+
+
+def play_out(environment: Environment) -> list[Row]:
+    rows = [environment.reset()]
+    while rows[-1].step_type != StepType.LAST:
+        rows.append(environment.step(len(rows) % 9))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("level", "says"),
+    [
+        (
+            "explore_goal_location_small",
+            "no level 'explore_goal_location_small'; did you mean explore_goal_locations_small",
+        ),
+        ("xyz", "no level 'xyz'; one of your own is named by its path, with a slash"),
+        ("dmlab30", "dmlab30 stands for 30 levels; name one of them, as in dmlab:rooms_collect_good_objects"),
+    ],
+)
+def test_a_level_that_there_is_not_is_refused(level: str, says: str) -> None:
+    with pytest.raises(UserError, match=f"^--env: .*{re.escape(says)}"):
+        open_environment(Args(env=f"dmlab:{level}", environment=DmlabOptions()), 0)
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [("", "no module deepmind_lab; docs/environments.md tells how to build it"), ("dmlab_gym", "dmlab-gym build")],
+)
+def test_a_missing_engine_is_one_line(there: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmlab, "find_spec", lambda name: name == there or None)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        make()
+
+
+def test_a_level_that_the_engine_does_not_load_is_one_line() -> None:
+    with pytest.raises(RunError, match=r"^DeepMind Lab cannot start missing/level: Invalid level flag"):
+        make("missing/level").reset()
+
+
+def test_dmlab30_has_thirty_levels_with_scores() -> None:
+    assert levels_of("dmlab30") == DMLAB30 and len(DMLAB30) == 30
+    for level in DMLAB30:
+        scores = scores_of(level)
+        assert scores is not None and (scores.normalised(scores.random), scores.normalised(scores.human)) == (0, 1)
+    assert scores_of("rooms_collect_good_objects_test") == scores_of("rooms_collect_good_objects")
+    assert scores_of("lt_chasm") is None
+
+
+@pytest.mark.parametrize(
+    ("level", "train", "test"),
+    [
+        (SMALL, f"contributed/dmlab30/{SMALL}", f"contributed/dmlab30/{SMALL}"),
+        ("lt_chasm", "lt_chasm", "lt_chasm"),
+        ("mine/own", "mine/own", "mine/own"),
+        *(
+            (name, f"contributed/dmlab30/{train}", f"contributed/dmlab30/{test}")
+            for base in ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")
+            for name, train, test in (
+                (base, f"{base}_train", f"{base}_test"),
+                (f"{base}_train", f"{base}_train", f"{base}_train"),
+                (f"{base}_test", f"{base}_test", f"{base}_test"),
+            )
+        ),
+    ],
+)
+def test_a_level_to_train_on_and_one_to_test(level: str, train: str, test: str) -> None:
+    assert (path_of(level, is_test=False), path_of(level, is_test=True)) == (train, test)
+
+
+def test_the_engine_gets_the_papers_settings_and_starts_with_the_first_episode() -> None:
+    # Mutation: let evaluations play the levels and the seeds that are trained on.
+    environment, evaluation = make(), make("rooms_collect_good_objects", evaluation=True)
+    count = len(engines()) if "deepmind_lab" in sys.modules else 0
+    assert count == 0
+    environment.reset()
+    evaluation.reset()
+    training, held_out = engines()
+    plain = {"width": "96", "height": "72", "fps": "60", "logLevel": "WARN"}
+    assert (training.level, training.config) == (f"contributed/dmlab30/{SMALL}", plain)
+    assert held_out.level == "contributed/dmlab30/rooms_collect_good_objects_test"
+    assert held_out.config == plain | {"allowHoldOutLevels": "true", "mixerSeed": "1611489005"}
+    environment.close()
+    assert not training.is_open and held_out.is_open
+
+
+def test_an_action_lasts_four_frames_and_the_last_one_as_long_as_there_are() -> None:
+    environment = make(action_repeat=4)
+    rows = play_out(environment)
+    (engine,) = engines()
+    assert 4 * (len(rows) - 2) < engine.frames <= 4 * (len(rows) - 1)
+    assert (environment.end, rows[-1].discount) == ("game_over", 0)
+    assert np.array_equal(rows[-1].obs, rows[-2].obs)
+    assert sum(row.reward for row in rows) > 1, "rewards of all frames are added up"
+
+
+def test_the_instruction_stands_beside_the_picture() -> None:
+    environment = make("language_select_described_object")
+    row = environment.reset()
+    picture, words = unpack(environment.spec.observation, row.obs)
+    assert picture.shape == (3, 72, 96) and picture.dtype == np.uint8
+    assert np.array_equal(picture, engines()[0].observations()["RGB_INTERLEAVED"].transpose(2, 0, 1))
+    assert np.array_equal(words, numbered("Go to the red hat", text_field(16)))
+    assert not unpack(environment.spec.observation, make().reset().obs)[1].any()
+
+
+def test_films_are_what_the_network_sees_and_windows_are_none() -> None:
+    environment = make(record=True)
+    row = environment.reset()
+    (picture,) = environment.pictures()
+    assert np.array_equal(picture.transpose(2, 0, 1), unpack(environment.spec.observation, row.obs)[0])
+    with pytest.raises(RuntimeError, match="cannot render"):
+        make(render=True)
+
+
+def test_an_episode_is_another_one_by_its_number_alone() -> None:
+    # Mutation: let the engine count its episodes, which a restored one has not had.
+    environment, other = make(), make()
+    for _ in range(3):
+        environment.reset()
+    environment.step(FORWARD)
+    other.restore(environment.snapshot())
+    assert np.array_equal(environment.step(FIRE).obs, other.step(FIRE).obs)
+
+
+# --- compiled maps ---
+
+
+def test_maps_are_compiled_once_for_all(tmp_path: Path) -> None:
+    # Mutation: give the engine no cache.
+    own = DmlabOptions(dmlab_level_cache=str(tmp_path / "maps"))
+    for seed in range(2):
+        environment = make(seed=seed, own=own)
+        for _ in range(12):  # of three maps
+            environment.reset()
+    assert sorted(sys.modules["deepmind_lab"].Lab.compiled) == [f"contributed/dmlab30/{SMALL}.{n}" for n in range(3)]
+    assert len([path for path in tmp_path.rglob("*.pk3") if path.is_file()]) == 3
+    assert not [*tmp_path.rglob(".new-*")]
+
+
+def cached(folder: Path, most: float = 1e6) -> LevelCache:
+    return LevelCache(folder / "maps", most)
+
+
+def engine_file(folder: Path, content: bytes) -> str:
+    path = folder / "engine.pk3"
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_a_map_is_written_once(tmp_path: Path) -> None:
+    # Mutation: replace the file.
+    cached(tmp_path).write("level", engine_file(tmp_path, b"first"))
+    cached(tmp_path).write("level", engine_file(tmp_path, b"second"))
+    target = tmp_path / "fetched"
+    assert cached(tmp_path).fetch("level", str(target)) and target.read_bytes() == b"first"
+    assert not cached(tmp_path).fetch("another", str(target)) and target.read_bytes() == b"first"
+
+
+def test_a_full_folder_takes_no_more_and_loses_nothing(tmp_path: Path) -> None:
+    # Mutation: count what this process has written alone.
+    cached(tmp_path).write("others", engine_file(tmp_path, b"x" * 600))
+    cache = cached(tmp_path, most=1000)
+    cache.write("large", engine_file(tmp_path, b"x" * 600))
+    cache.write("small", engine_file(tmp_path, b"x" * 300))
+    cache.write("second", engine_file(tmp_path, b"x" * 300))
+    found = [cache.fetch(key, str(tmp_path / "fetched")) for key in ("others", "large", "small", "second")]
+    assert found == [True, False, True, False]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"^--dmlab-level-cache: .*file"):
+        make(own=DmlabOptions(dmlab_level_cache=str(tmp_path / "file")))
