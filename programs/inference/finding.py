@@ -38,10 +38,10 @@ class ServerFinder:
 
         Without a reason, another server has less to do.
         """
-        if lost is not None:
-            reason = "has more to do than another" if why is None else f"is lost ({_told(why)})"
-            print(f"Inference server {lost.number} {reason}: looking for another", flush=True)
-        if lost is not None and why is not None:
+        if lost is not None and why is None:
+            print(f"Inference server {lost.number} has more to do than another: looking for another", flush=True)
+        elif lost is not None and why is not None:
+            print(f"Inference server {lost.number} is lost ({_told(why)}): looking for another", flush=True)
             self._fail(lost, why)
         waiting = WaitReporter("an inference server", hint=lambda: self._trouble or _START_ONE)
         while True:
