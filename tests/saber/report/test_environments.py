@@ -129,6 +129,7 @@ def test_levels_of_dmlab30_are_compared_with_the_human(tmp_path: Path) -> None:
         "psychlab_visual_search": pytest.approx(search),
         "lt_chasm": None,
     }
+    assert agent.dmlab30 is not None
     assert agent.dmlab30 == (pytest.approx((explore + search) / 2), 2)
     assert contents(results)["agents"][agent.name]["dmlab30"] == {"capped_mean": agent.dmlab30.capped_mean, "levels": 2}
     text = text_of(render_report(results))
