@@ -75,7 +75,7 @@ def test_a_server_that_is_frozen_in_lockstep_is_waited_for(redis_port: int, run_
     """Mutation: wait as short as without lockstep, in which an actor would end."""
     with System(redis_port, run_name, tmp_path, [*words_of("cartpole"), *ASKED], actors=2) as system:
         system.start(SERVER)
-        system.wait_for(LEARNER, "T = 500 /")
+        system.wait_for(LEARNER, "T = 1200 /")
         system.processes[SERVER].send(signal.SIGSTOP)
         told = system.printed(LEARNER).count("to play round")
         wait_until(lambda: system.printed(LEARNER).count("to play round") > told, "the learner to wait for actors", 60)

@@ -64,6 +64,7 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
         given = {sample.labels["name"]: sample.value for sample in families["riqx_train_given"].samples}
         (labels,) = (sample.labels for sample in families["riqx_train_loss"].samples)
         assert labels == {"run": run_name, "role": "learner", "number": "0"}
+        system.wait_for(LEARNER, "Metrics are left out")  # after sixty updates
         system.learner.terminate()
         assert system.learner.finish(120) == 0, system.last_words()
         printed = system.printed(LEARNER)
