@@ -13,7 +13,9 @@ class EnvironmentOptions:
     """environment"""
 
     env: str = option(
-        "atari", "environment: atari, gymnasium:<id>, vizdoom:<scenario>, or package.module:make", shared=True
+        "atari",
+        "environment: atari, gymnasium:<id>, vizdoom:<scenario>, dmlab:<level>, procgen:<game>, or package.module:make",
+        shared=True,
     )
     game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
     proba_sticky_actions: float = option(

@@ -2,13 +2,14 @@
 
 The engine calls `fetch` before it compiles a map, and `write` when it has. Processes of all machines may share the
 folder. A map is written once, under another name until it is whole, and none is ever removed: one that is being read
-stays. From a certain size on nothing is added.
+stays. From a certain size on, or once the disk is full, nothing is added.
 """
 
 import os
 import shutil
 import tempfile
 from contextlib import suppress
+from errno import EDQUOT, ENOSPC
 from hashlib import md5
 from pathlib import Path
 
@@ -60,7 +61,10 @@ class LevelCache:
         except FileExistsError:
             return
         except OSError as error:
-            raise RunError(f"--dmlab-level-cache: cannot keep a map: {one_line(error)}") from error
+            if error.errno not in (ENOSPC, EDQUOT):
+                raise RunError(f"--dmlab-level-cache: cannot keep a map: {one_line(error)}") from error
+            self._most_bytes = 0
+            return
         self._bytes += size
         self._written += 1
 

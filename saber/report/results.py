@@ -90,7 +90,7 @@ def published_normalised(task: Task, column: str, reference: str) -> float | Non
 
 
 class DmLab30(NamedTuple):
-    """The mean capped human-normalised score (Espeholt et al. 2018): none counts for more than the human's."""
+    """The mean capped human-normalised score (Espeholt et al. 2018): none counts for more than 1."""
 
     capped_mean: float
     levels: int  # that have been played, of 30

@@ -224,7 +224,7 @@ def _dmlab30(agent: Agent) -> str:
     return (
         f"<p>{escape(agent.name)}: mean capped human-normalised score {100 * found.capped_mean:.1f} % over "
         f"{found.levels} of the 30 levels of DMLab-30 (Espeholt et al. 2018): 0 % is the random agent, 100 % the "
-        "human, and no level counts for more than 100 %. Training scores are not of the levels held out.</p>"
+        "human; no level counts for more. These are training scores, and none of levels that are held out.</p>"
     )
 
 

@@ -1,16 +1,21 @@
 """DeepMind Lab on a stand-in for its engine, which checks each call: levels, settings, actions, words and the cache."""
 
+import errno
 import re
+import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+import torch
 
+from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.environments.dmlab import environment as dmlab
 from rainbow_iqn_apex.environments.dmlab.level_cache import LevelCache
 from rainbow_iqn_apex.environments.dmlab.levels import DMLAB30, levels_of, path_of, scores_of
@@ -20,7 +25,9 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.environment_spec import unpack
 from rainbow_iqn_apex.memory.rows import Row, StepType
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, Task
 from tests.environments.dmlab import stand_in
 
 SMALL = "explore_goal_locations_small"
@@ -165,6 +172,20 @@ def test_an_episode_is_another_one_by_its_number_alone() -> None:
     assert np.array_equal(environment.step(FIRE).obs, other.step(FIRE).obs)
 
 
+def test_evaluations_play_what_is_held_out() -> None:
+    # Mutation: open an evaluation's environment as a training's.
+    words = "--env dmlab:rooms_collect_good_objects --agent impala --preset cpu --hidden-size 8 --disable-cuda"
+    args = options.parse(words.split(), "test", "")
+    spec = open_environment(args, 0).spec
+    weights = make_agent(args, spec, torch.device("cpu"), learns=True, seed=0).model.state_dict()
+    stop = threading.Event()
+    stop.set()  # once the episode has begun
+    with pytest.raises(Stopped):
+        EpisodePlayer(args, weights, stop).play(Task(0, seed=1))
+    (engine,) = engines()
+    assert engine.level.endswith("rooms_collect_good_objects_test") and engine.config["allowHoldOutLevels"] == "true"
+
+
 # --- compiled maps ---
 
 
@@ -208,6 +229,23 @@ def test_a_full_folder_takes_no_more_and_loses_nothing(tmp_path: Path) -> None:
     cache.write("second", engine_file(tmp_path, b"x" * 300))
     found = [cache.fetch(key, str(tmp_path / "fetched")) for key in ("others", "large", "small", "second")]
     assert found == [True, False, True, False]
+
+
+def test_a_full_disk_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutations: leave the half of a map under its name; end the run.
+    def fill(_: Path, target: Path) -> NoReturn:
+        target.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cache = cached(tmp_path)
+    cache.write("first", engine_file(tmp_path, b"first"))
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "copyfile", fill)
+        cache.write("second", engine_file(tmp_path, b"second"))
+    cache.write("third", engine_file(tmp_path, b"third"))
+    found = [cache.fetch(key, str(tmp_path / "fetched")) for key in ("first", "second", "third")]
+    assert found == [True, False, False]
+    assert len([path for path in (tmp_path / "maps").rglob("*") if path.is_file()]) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
