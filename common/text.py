@@ -1,6 +1,7 @@
 """Writes errors and numbers of things for sentences."""
 
 import textwrap
+from collections.abc import Sequence
 
 
 def one_line(what: object, most: int = 300) -> str:
@@ -20,3 +21,8 @@ def name_error(error: BaseException) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun, as in "1 run" and "2,400 runs"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def suggestion(close: Sequence[str], otherwise: str) -> str:
+    """Ask whether one of the names that are close to a wrong one was meant; without any, say what else helps."""
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
+from rainbow_iqn_apex.common.text import suggestion
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.parser import Parser
@@ -238,4 +239,4 @@ def unknown(text: str, known: Sequence[str]) -> str:
     by_lower_case = {flag.lower(): flag for flag in known}
     matches = difflib.get_close_matches(text.split("=")[0].lower(), by_lower_case, n=3)
     close = [by_lower_case[match] for match in matches]
-    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else "; --help lists all")
+    return f"{text}: no such option; {suggestion(close, '--help lists all')}"

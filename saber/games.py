@@ -8,6 +8,8 @@ from functools import cache
 
 from ale_py import ALEInterface, roms
 
+from rainbow_iqn_apex.common.text import suggestion
+
 # What the ids of Gymnasium and the old Gym have around a game's name: ALE/Pong-ram-v5, PongNoFrameskip-v4.
 _GYMNASIUM_ID = re.compile(r"^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v[0-9]+)?$", re.IGNORECASE)
 # Actions that published agents have chosen among, by game, where the emulator of their time offered fewer than all 18.
@@ -49,8 +51,7 @@ def check_game(name: str) -> str | None:
         return None
     if name in roms.get_all_rom_ids() and (fault := fault_of_rom(name)):
         return f"the ROM of {name} cannot be used: {fault}"
-    close = _meant(name)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(_games())}"
+    hint = suggestion(_meant(name), f"there are {', '.join(_games())}")
     return f"unknown game {name!r}; {hint}"
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rainbow_iqn_apex.common.text import suggestion
+
 ALL = "dmlab30"  # the name that stands for all levels of DMLab-30
 _FOLDER = "contributed/dmlab30/"
 _PAIRED = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")  # a level to train on, another to test
@@ -76,7 +78,7 @@ def levels_of(name: str) -> tuple[str, ...]:
         return (name,)
     known = (ALL, *DMLAB30, *_OTHERS)
     close = difflib.get_close_matches(name.lower(), known, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "one of your own is named by its path, with a slash"
+    hint = suggestion(close, "one of your own is named by its path, with a slash")
     raise ValueError(f"DeepMind Lab has no level {name!r}; {hint}")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.common.text import one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.extras import PACKAGES, need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
@@ -141,10 +141,8 @@ def _find(id_: str) -> EnvSpec:
             need("mujoco", id_)
         return spec
     known = {known.lower(): known for known in gymnasium.registry}
-    close = difflib.get_close_matches(name.lower(), known, n=3)
-    hint = "one of another package has its module in front, as in gymnasium:ale_py:ALE/Pong-v5"
-    if close:
-        hint = f"did you mean {' or '.join(known[key] for key in close)}?"
+    close = [known[key] for key in difflib.get_close_matches(name.lower(), known, n=3)]
+    hint = suggestion(close, "one of another package has its module in front, as in gymnasium:ale_py:ALE/Pong-v5")
     raise ValueError(f"gymnasium knows no environment {name!r}; {hint}")
 
 

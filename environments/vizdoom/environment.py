@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.common.text import one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
@@ -165,5 +165,5 @@ def _check_name(name: str) -> None:
     if name in SCENARIOS:
         return
     close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(SCENARIOS)}"
+    hint = suggestion(close, f"there are: {', '.join(SCENARIOS)}")
     raise ValueError(f"vizdoom has no scenario {name!r}; {hint}")
