@@ -151,7 +151,7 @@ fi
 
 case ${1:-} in
   '') files=(requirements.txt) ;;
-  --dev) files=(requirements.txt requirements-dev.txt) ;;
+  --dev) files=(requirements.txt requirements-extra.txt requirements-dev.txt) ;; # all that the last one names
   *) fail "unknown option $1 (only --dev)" ;;
 esac
 requirements=()

@@ -174,7 +174,10 @@ class Machine:
         self.folder.mkdir()
         shutil.copy(ROOT / "make_environment.sh", self.folder)
         self.require("torch==2.0", "small==1.0")
-        (self.folder / "requirements-dev.txt").write_text("-r requirements.txt\ntester==1.0\n")
+        (self.folder / "requirements-extra.txt").write_text("")
+        (self.folder / "requirements-dev.txt").write_text(
+            "-r requirements.txt\n-r requirements-extra.txt\ntester==1.0\n"
+        )
         self.index = folder / "index"
         for name, version in (("torch", "2.0"), ("torch", "2.0+cpu"), ("small", "1.0"), ("tester", "1.0")):
             make_wheel(self.index, name, version)
@@ -270,6 +273,10 @@ def test_what_the_tests_need_comes_on_request(made: Machine) -> None:
     assert "installing" in made.make("--dev")
     assert made.version_of("tester") == "1.0"
     assert "installing" not in made.make()  # it holds what the programs need, too
+    make_wheel(made.index, "further", "1.0")
+    (made.folder / "requirements-extra.txt").write_text("further==1.0\n")
+    assert "installing" in made.make("--dev"), "an extra is new"
+    assert made.version_of("further") == "1.0"
 
 
 def test_a_changed_pin_is_installed(made: Machine) -> None:
