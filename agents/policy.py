@@ -6,21 +6,11 @@ An agent is a policy that computes in its own process. `agents/interface.py` des
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class PolicyLostError(RunError):
-    """A policy that computed elsewhere is lost with what it had drawn; `reseed` begins anew with another one.
-
-    A process that ends by it, with an exit code of its own, had better be started again.
-    """
-
-    exit_code = 3
 
 
 class ActorOutput(NamedTuple):

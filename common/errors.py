@@ -15,6 +15,15 @@ class LeaseLostError(RunError):
     """Another process has taken this one's place."""
 
 
+class PolicyLostError(RunError):
+    """A policy that computed elsewhere is lost with what it had drawn; `reseed` begins anew with another one.
+
+    A process that ends by it, with an exit code of its own, had better be started again.
+    """
+
+    exit_code = 3
+
+
 class DivergedError(RunError):
     """Training has reached numbers that are not finite. The present weights are not worth a checkpoint."""
 

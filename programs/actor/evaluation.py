@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rainbow_iqn_apex.agents.policy import Policy, PolicyLostError
+from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
-from rainbow_iqn_apex.common.errors import Stopped
+from rainbow_iqn_apex.common.errors import PolicyLostError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, PolicyLostError
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy
+from rainbow_iqn_apex.common.errors import PolicyLostError
 from rainbow_iqn_apex.memory.chunk import forms
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section

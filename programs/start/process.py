@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from rainbow_iqn_apex.common.errors import PolicyLostError
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
@@ -14,7 +15,6 @@ from rainbow_iqn_apex.programs.start.viewer import QUESTION
 KILLED = 128  # as in a shell: the exit code of a process that a signal has ended is above this by its number
 _STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that came before it listened to any
 _WRONG_COMMAND = 2
-_LOST_SERVER = 3  # an actor in lockstep whose inference server has gone; its successor waits for another one
 _STARTS_S = 5  # a process that fails sooner would only fail again
 _WORKS_S = 60  # a process that fails later has worked before
 _MOST_RESTARTS = 5  # without work in between
@@ -85,8 +85,8 @@ class Process:
 
     def may_go_on(self) -> bool:
         """Return whether starting it again makes sense: it was killed, or has failed after it worked for a while."""
-        if self.exit_code == _LOST_SERVER:
-            return True
+        if self.exit_code == PolicyLostError.exit_code:
+            return True  # its successor waits for another inference server
         lived = self.ended - self.started
         failed = self.exit_code not in (0, _WRONG_COMMAND, None)
         killed = (self.exit_code or 0) > KILLED
