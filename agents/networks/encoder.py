@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers
-from rainbow_iqn_apex.agents.networks.words import Words, bits
+from rainbow_iqn_apex.agents.networks.words import Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
 
@@ -162,7 +162,9 @@ class Encoder(Trunk):
 def _numbers(view: Tensor, field: Field) -> Tensor:
     """Return the numbers [..., *shape] of a kind's bytes [..., n]."""
     if field.dtype == "bool":
-        return bits(view, field.shape)
+        places = torch.arange(7, -1, -1, dtype=torch.uint8, device=view.device)  # as `numpy.packbits` orders them
+        bits = ((view[..., None] >> places) & 1).flatten(-2)  # [..., 8 n]
+        return bits[..., : math.prod(field.shape)].reshape(*view.shape[:-1], *field.shape)
     return view.view(getattr(torch, field.dtype)).reshape(*view.shape[:-1], *field.shape)
 
 

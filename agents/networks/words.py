@@ -3,9 +3,6 @@
 Letters: B batch, W words.
 """
 
-import math
-
-import torch
 from torch import Tensor, nn
 
 _EMBEDDED, _FEATURES = 20, 64  # as the language LSTM of IMPALA (Espeholt et al. 2018, figure 3)
@@ -34,10 +31,3 @@ class Words(nn.Module):
     def kept(words: int) -> int:
         """Count the numbers that are kept of a text for the gradient: four gates and two states of each word."""
         return words * (_EMBEDDED + 6 * _FEATURES)
-
-
-def bits(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the bits [..., *shape] uint8 of bytes [..., n], as `numpy.packbits` orders them."""
-    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=packed.device)
-    spread = (packed[..., None] >> places) & 1  # [..., n, 8]
-    return spread.flatten(-2)[..., : math.prod(shape)].reshape(*packed.shape[:-1], *shape)
