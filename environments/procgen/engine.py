@@ -88,7 +88,7 @@ def _library() -> Any:
 
 
 class Shown(NamedTuple):
-    """What the engine shows after an action."""
+    """Holds what the engine shows after an action."""
 
     picture: Array  # [64, 64, 3] uint8, a new array; of the next level where one has begun
     reward: float  # of the action

@@ -52,7 +52,7 @@ class _Part(Struct, forbid_unknown_fields=True):
 
 
 class _Content(Struct):
-    """What a checkpoint holds beside a run's `Progress` and the states of the agent's parts."""
+    """Holds what a checkpoint has beside a run's `Progress` and the states of the agent's parts."""
 
     run_name: str
     settings: str
@@ -74,7 +74,7 @@ _RESUMABLE = {*(set(_Content.__struct_fields__) - {"ranks"}), *(field.name for f
 
 @dataclass(frozen=True)
 class Part:
-    """What a learner has of a run for itself: its actors' messages, its buffer and its random numbers."""
+    """Holds what a learner has of a run for itself: its actors' messages, its buffer and its random numbers."""
 
     counted: dict[int, int]  # by actor, the last message that the run has counted
     replay: Checkpoint

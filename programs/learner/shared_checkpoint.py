@@ -20,7 +20,7 @@ from rainbow_iqn_apex.programs.snapshot import weights_hash
 
 
 class Gathered(NamedTuple):
-    """What the learners have added."""
+    """Holds what the learners have added."""
 
     values: dict[str, Any]  # of the checkpoint
     needs: FirstMessages  # of all learners' actors

@@ -21,7 +21,7 @@ _Text = Annotated[str, Meta(max_length=10_000)]
 
 @dataclass(frozen=True)
 class Hello:
-    """What runs there."""
+    """Names the release that runs on the other side."""
 
     release: _Text
     commit: _Text  # without the mark of a changed checkout
@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Order:
-    """What to run there; secrets are in the environment alone."""
+    """Orders the other side to run an actor; secrets are in the environment alone."""
 
     words: Annotated[list[_Text], Meta(max_length=1000)]  # options of launch_actor.py
     environment: dict[_Text, _Text]

@@ -37,7 +37,7 @@ Port = Annotated[int, Meta(ge=1, le=_LAST_PORT)]
 
 @dataclass(frozen=True)
 class State:
-    """What a sweep writes down about a run, in the run's folder."""
+    """Records what a sweep has to know of a run again; a file in the run's folder."""
 
     port: Port  # of its Redis server, always the same: a run goes on with the server that it began with
     finished: Count  # the agent steps to which the run has come in good order, 0 until then

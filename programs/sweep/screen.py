@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 class View:
-    """What the user sees of a sweep."""
+    """Shows a sweep to its user."""
 
     def __init__(self, screen: Screen | None) -> None:
         self._screen = screen

@@ -33,7 +33,7 @@ _WANTED = yaml_texts.Wanted(
 
 @dataclass(frozen=True)
 class Settings:
-    """What a sweep goes over; all values are texts, as on a command line."""
+    """Lists what a sweep goes over; all values are texts, as on a command line."""
 
     games: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
