@@ -42,7 +42,8 @@ def own_server_bytes(args: Args, weights: int) -> int:
     """Return the bytes of the inference server that a learner starts, whose policies have so many bytes of weights."""
     if args.inference != "learner":
         return 0
-    return _ACTOR_BYTES + weights * (1 + args.nb_actor * args.synchronize_actors_with_learner)
+    alone = args.nb_eval_actors + args.nb_actor * args.synchronize_actors_with_learner  # each with its own policy
+    return _ACTOR_BYTES + weights * (1 + alone)
 
 
 def check_actor(args: Args) -> None:

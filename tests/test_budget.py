@@ -145,10 +145,12 @@ def test_an_actor_that_asks_fits_where_one_that_computes_does_not(
 def test_the_inference_server_of_a_learner_is_counted(
     own_client: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    # Mutations: leave it out; count one policy where lockstep has one for each actor.
+    # Mutations: leave it out; count one policy where each actor in lockstep, and each evaluation actor, has its own.
     needed = {}
     for place in ("server", "learner"):
-        words = f"--inference {place} --nb-actor 30 --force --learn-start 800 --memory-capacity 9000"
+        words = (
+            f"--inference {place} --nb-actor 30 --nb-eval-actors 20 --force --learn-start 800 --memory-capacity 9000"
+        )
         args = options.parse([*words.split(), "--path-to-results", str(tmp_path)], "test", "")
         agent = make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1)
         budget.check_learner(args, agent, ATARI, torch.device("cpu"), own_client, 0)
@@ -156,7 +158,7 @@ def test_the_inference_server_of_a_learner_is_counted(
         assert found
         needed[place] = float(found[1])
     weights = sum(4e-9 * tensor.numel() for tensor in agent.model.parameters())
-    assert abs(needed["learner"] - needed["server"] - 0.35 - 31 * weights) <= 0.11, needed
+    assert abs(needed["learner"] - needed["server"] - 0.35 - 51 * weights) <= 0.11, needed
 
 
 def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
