@@ -174,13 +174,11 @@ class Machine:
         self.folder.mkdir()
         shutil.copy(ROOT / "make_environment.sh", self.folder)
         self.require("torch==2.0", "small==1.0")
-        (self.folder / "requirements-extra.txt").write_text("")
-        (self.folder / "requirements-dev.txt").write_text(
-            "-r requirements.txt\n-r requirements-extra.txt\ntester==1.0\n"
-        )
+        self.require(file="requirements-extra.txt")
+        self.require("-r requirements.txt", "-r requirements-extra.txt", "tester==1.0", file="requirements-dev.txt")
         self.index = folder / "index"
-        for name, version in (("torch", "2.0"), ("torch", "2.0+cpu"), ("small", "1.0"), ("tester", "1.0")):
-            make_wheel(self.index, name, version)
+        for wheel in ("torch 2.0", "torch 2.0+cpu", "small 1.0", "small 1.1", "tester 1.0", "further 1.0"):
+            make_wheel(self.index, *wheel.split())
         self.tools = folder / "tools"
         self.tools.mkdir()
         self.set_gpu(False)
@@ -192,8 +190,8 @@ class Machine:
             "PYTHON": sys.executable,
         }
 
-    def require(self, *lines: str) -> None:
-        (self.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
+    def require(self, *lines: str, file: str = "requirements.txt") -> None:
+        (self.folder / file).write_text("".join(f"{line}\n" for line in lines))
 
     def set_gpu(self, there: bool) -> None:
         nvidia_smi = self.tools / "nvidia-smi"
@@ -270,17 +268,13 @@ def test_pip_is_not_silent_for_long(machine: Machine) -> None:
 
 
 def test_what_the_tests_need_comes_on_request(made: Machine) -> None:
-    assert "installing" in made.make("--dev")
-    assert made.version_of("tester") == "1.0"
+    assert "installing" in made.make("--dev") and made.version_of("tester") == "1.0"
     assert "installing" not in made.make()  # it holds what the programs need, too
-    make_wheel(made.index, "further", "1.0")
-    (made.folder / "requirements-extra.txt").write_text("further==1.0\n")
-    assert "installing" in made.make("--dev"), "an extra is new"
-    assert made.version_of("further") == "1.0"
+    made.require("further==1.0", file="requirements-extra.txt")
+    assert "installing" in made.make("--dev") and made.version_of("further") == "1.0"
 
 
 def test_a_changed_pin_is_installed(made: Machine) -> None:
-    make_wheel(made.index, "small", "1.1")
     made.require("torch==2.0", "small==1.1")
     assert "installing" in made.make()
     assert made.version_of("small") == "1.1"
@@ -336,11 +330,10 @@ def test_a_killed_installation_is_seen_by_the_next_call(machine: Machine) -> Non
 
 @pytest.mark.slow
 def test_two_calls_at_once_make_one_environment(machine: Machine) -> None:
-    first, second = [process.end(300) for process in (machine.start("--dev"), machine.start("--dev"))]
-    outputs = [first.out, second.out]
-    assert [first.code, second.code] == [0, 0], outputs
-    assert sum("installing" in output for output in outputs) == 1
-    assert sum("waiting for another call" in output for output in outputs) == 1
+    ended = [process.end(300) for process in (machine.start("--dev"), machine.start("--dev"))]
+    outputs = [end.out for end in ended]
+    assert [end.code for end in ended] == [0, 0], outputs
+    assert [sum(words in each for each in outputs) for words in ("installing", "waiting for another call")] == [1, 1]
     assert machine.version_of("tester") == "1.0"
 
 

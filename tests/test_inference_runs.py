@@ -103,7 +103,7 @@ def test_servers_that_are_killed_or_frozen_lose_nothing(redis_port: int, run_nam
         system.processes[OTHER].send(signal.SIGCONT)
         system.restart(OTHER, signal.SIGTERM)
         system.restart(SERVER, signal.SIGKILL)
-        system.wait_for(SERVER, "computes for the actors")  # a server that has not met the learner would wait for it
+        system.wait_for(SERVER, "computes for the actors", 3)  # one that has not met the learner would wait for it
         system.learner.terminate()
         assert all(process.finish(120) == 0 for process in system.processes.values()), system.last_words()
         lost = re.findall(r"(?m)^Inference server (\d) is lost", system.printed("0") + system.printed("1"))
