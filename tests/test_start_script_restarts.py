@@ -40,6 +40,20 @@ def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workpl
     workplace.assert_nothing_left()
 
 
+def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workplace: Workplace) -> None:
+    # Mutation: take it for one that failed at once, and would only fail again.
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    workplace.tell("actor0", 3)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 3 and is started again")
+    again = "actor 0 has ended with exit code 3 and is started again"
+    workplace.wait_for(lambda: workplace.output.count(again) > 6, "more than the five times that others are")
+    (workplace.folder / "actor0.exit").unlink()
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    workplace.assert_nothing_left()
+
+
 def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
     # Mutations: count them among the actors that a run needs; leave them out of the stop.
     workplace.stop_the_clock()

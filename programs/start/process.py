@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rainbow_iqn_apex.common.errors import PolicyLostError
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
@@ -85,8 +84,6 @@ class Process:
 
     def may_go_on(self) -> bool:
         """Return whether starting it again makes sense: it was killed, or has failed after it worked for a while."""
-        if self.exit_code == PolicyLostError.exit_code:
-            return True  # its successor waits for another inference server
         lived = self.ended - self.started
         failed = self.exit_code not in (0, _WRONG_COMMAND, None)
         killed = (self.exit_code or 0) > KILLED

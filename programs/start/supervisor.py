@@ -2,7 +2,7 @@
 
 import time
 
-from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER
@@ -96,7 +96,8 @@ class Supervisor:
         """Start again a process that was killed or sent home; if not, print how many of its kind are left."""
         if process.runs():
             return
-        if self._starts_again(process, process.may_go_on() or self._was_sent_home(process)):
+        has_lost_its_server = process in self._actors and process.exit_code == PolicyLostError.exit_code
+        if self._starts_again(process, process.may_go_on() or self._was_sent_home(process) or has_lost_its_server):
             self._given_up.discard(process)
         elif process not in self._given_up:
             self._given_up.add(process)

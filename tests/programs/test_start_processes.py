@@ -112,7 +112,6 @@ def test_a_request_that_comes_before_it_listens_is_heeded() -> None:
         (137, 0, 5, False),  # again and again
         (7, 59, 5, False),
         (7, 61, 5, True),  # it has worked in between
-        (3, 0, 5, True),  # an actor in lockstep has lost its inference server
     ],
 )
 def test_who_is_started_again(code: int, lived: float, restarts: int, may: bool) -> None:
