@@ -5,6 +5,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _TIMEOUT_S = 5.0
@@ -20,6 +21,20 @@ def check_display() -> None:
     if not any(_answers(where) for name, value in named.items() for where in _addresses(name, value)):
         text = " or ".join(f"{name}={value}" for name, value in named.items())
         raise RuntimeError(f"cannot render: nothing answers at {text}; correct it, or do not render")
+
+
+@contextmanager
+def into_memory() -> Iterator[None]:
+    """Let SDL draw without a display where none is named: it would look for one, and print an error."""
+    names = ("WAYLAND_DISPLAY", "DISPLAY", "SDL_VIDEODRIVER")
+    if any(os.environ.get(name) for name in names):
+        yield
+        return
+    os.environ["SDL_VIDEODRIVER"] = "dummy"
+    try:
+        yield
+    finally:
+        del os.environ["SDL_VIDEODRIVER"]  # for `check_display`
 
 
 def _addresses(name: str, value: str) -> Iterator[str | tuple[str, int]]:

@@ -300,7 +300,7 @@ def test_a_card_holds_what_the_hub_reads_and_is_evaluated_to_the_same_scores(
     film = (card / "replay.webm").exists()
     assert film == ("without a film" not in out) == ('<video src="replay.webm"' in body)
     if film:
-        assert len(frames_of(card / "replay.webm")) > 5
+        assert len(frames_of(card / "replay.webm", 50)) > 5  # CartPole has 50 steps a second
     (model,) = card.glob("*.pth")
     other = tmp_path / "other"
     more = ["--config", str(card / "settings.yaml"), "--path-to-results", str(other)]

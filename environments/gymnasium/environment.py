@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line, suggestion
-from rainbow_iqn_apex.environments.display import check_display
+from rainbow_iqn_apex.environments.display import check_display, into_memory
 from rainbow_iqn_apex.environments.extras import PACKAGES, need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
@@ -90,13 +90,17 @@ class GymnasiumEnvironment(ReplayedEnvironment):
 
     def pictures(self) -> list[Array]:
         """Return one picture, of what the last step led to."""
-        return [np.array(self._environment.render(), np.uint8)] if self._record else []
+        return [np.array(self._drawn(), np.uint8)] if self._record else []
+
+    def _drawn(self) -> Any:
+        with into_memory():
+            return self._environment.render()
 
     def _try_to_draw(self) -> None:
         """Draw once, to fail now if anything for drawing is missing; the next reset begins anew."""
         try:
             self._environment.reset(seed=0)
-            picture: Any = self._environment.render() if self._record else None
+            picture: Any = self._drawn() if self._record else None
             if self._record and np.ndim(picture) != 3:
                 raise RuntimeError(f"cannot record {self.name}: it draws no pictures in colour")
         except (gymnasium.error.Error, ImportError) as error:
