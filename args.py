@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
+from rainbow_iqn_apex.environments.entries import Played, entries, task_name
 from rainbow_iqn_apex.environments.interface import OwnOptions
 from rainbow_iqn_apex.environments.registry import observes_pictures, own_options
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
-from rainbow_iqn_apex.options.environment_names import environment_errors, task_name
+from rainbow_iqn_apex.options.environment_names import environment_errors
 from rainbow_iqn_apex.options.inference_options import InferenceOptions, inference_errors
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
@@ -87,8 +88,18 @@ class Args(
 
     @property
     def task(self) -> str:
-        """Name of the game or environment in the names of files."""
+        """Name of the game or environment, or of all that the run lists, in the names of files."""
         return task_name(self.env, self.game)
+
+    @property
+    def entries(self) -> tuple[Played, ...]:
+        """What the run plays: `environments/entries.py`."""
+        return entries(self.env, self.game)
+
+    def entry(self, number: int) -> "Args":
+        """Return the settings of one who plays entry `number` mod n alone."""
+        played = self.entries[number % len(self.entries)]
+        return dataclasses.replace(self, env=played.env, game=played.game)
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ seed that returns an `Environment`. So does an entry point of the group `rainbow
 colon after its name is the environment's own, as in gymnasium:<id>.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -29,6 +29,7 @@ class Entry(NamedTuple):
     place: str
     options: type[OwnOptions] = OwnOptions
     example: str = ""  # of what follows a colon after the environment's name; empty: nothing does
+    names_of: Callable[[str], Sequence[str]] = lambda name: (name,)  # those that one name stands for
 
     def load(self) -> Make:
         """Import what makes it; raises UserError if that fails."""
@@ -51,6 +52,14 @@ ENVIRONMENTS = {
 }
 
 
+def listed(env: str) -> list[str]:
+    """Return the environments that `--env` lists behind its colon, each as `--env` names it alone."""
+    kind, colon, names = env.partition(":")
+    entry = ENVIRONMENTS.get(kind)
+    found = (name for part in names.split(",") for name in (entry.names_of(part) if entry else (part,)))
+    return [f"{kind}{colon}{name}" for name in found]
+
+
 def outside(env: str) -> str:
     """Return where an environment of another package is made, as package.module:make; empty for one of the registry."""
     kind = env.partition(":")[0]
@@ -58,10 +67,11 @@ def outside(env: str) -> str:
 
 
 def named_module(env: str) -> str:
-    """Return the module that is imported because `env` itself names it; empty if none is."""
-    kind, _, rest = env.partition(":")
+    """Return the module that is imported because `env` itself names it; empty if none is, the first of several."""
+    kind = env.partition(":")[0]
     if kind in ENVIRONMENTS:
-        return rest.rpartition(":")[0]
+        modules = (one.partition(":")[2].rpartition(":")[0] for one in listed(env))
+        return next(filter(None, modules), "")
     return "" if kind in plugins.offered(GROUP) else kind
 
 
@@ -84,23 +94,26 @@ def find_environment(env: str) -> Entry | None:
 
 
 def own_options(env: str) -> type[OwnOptions]:
-    """Return the options of the environment that `--env` names; none besides those of all if it cannot be found."""
+    """Return the options of the environment that `--env` names, the first of several.
+
+    There are none besides those of all if it cannot be found.
+    """
     with suppress(UserError):  # `environments.names` names the mistake
-        if entry := find_environment(env):
+        if entry := find_environment(listed(env)[0]):
             return entry.options
     return OwnOptions
 
 
 @lru_cache
 def observes_pictures(env: str, own: OwnOptions) -> bool:
-    """Return whether the environment that `--env` names shows pictures; one that cannot be made shows none.
+    """Return whether the environment that `--env` names, the first of several, shows pictures.
 
-    Others than Atari's are opened to see.
+    Others than Atari's are opened to see. One that cannot be made shows none.
     """
     if env == EnvironmentSettings.env:
         return True
     try:
-        with closing(make_environment(EnvironmentSettings(env=env, own=own), 0)) as environment:
+        with closing(make_environment(EnvironmentSettings(env=listed(env)[0], own=own), 0)) as environment:
             return environment.spec.observation.is_picture
     except (UserError, ValueError, RuntimeError):  # the program that plays it names the mistake
         return False

@@ -1,25 +1,25 @@
-"""Names of environments: what `--env` and `--game` mean, and what files of a run are called."""
-
-import re
+"""Names of environments: what is wrong with `--env` and `--game`."""
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.entries import MOST_ENTRIES, entries
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, find_environment, outside
 
-_NOT_IN_NAMES = re.compile(r"[^\w.-]")
 _EXPECTED = "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"
 
 
-def task_name(env: str, game: str) -> str:
-    """Return the name of a game or environment in the names of files: of an environment of gymnasium the id."""
-    if outside(env):
-        return _NOT_IN_NAMES.sub("-", env)
-    _, colon, environment = env.partition(":")
-    return _NOT_IN_NAMES.sub("-", environment) if colon else game
-
-
 def environment_errors(environment: str, game: str) -> list[str]:
-    """Return what is wrong with `--env` and `--game`."""
+    """Return what is wrong with `--env` and `--game`, with each that they list."""
+    played = entries(environment, game)
+    option = "--game" if environment == "atari" else "--env"
+    if len(played) > MOST_ENTRIES:
+        return [f"{option}: expected at most {MOST_ENTRIES} in a list, got {len(played)}"]
+    if twice := next((one for number, one in enumerate(played) if one in played[:number]), None):
+        return [f"{option}: {twice.game if option == '--game' else twice.env} stands twice in the list"]
+    return list(dict.fromkeys(error for one in played for error in _errors(*one)))
+
+
+def _errors(environment: str, game: str) -> list[str]:
     errors = []
     env, colon, name = environment.partition(":")
     if outside(environment):

@@ -17,7 +17,12 @@ class EnvironmentOptions:
         "environment: atari, gymnasium:<id>, vizdoom:<scenario>, dmlab:<level>, procgen:<game>, or package.module:make",
         shared=True,
     )
-    game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
+    game: str = option(
+        "space_invaders",
+        "ALE game in snake_case, or several, as in pong,breakout, which actors play in turn; an evaluation takes the "
+        "snapshot's",
+        shared=True,
+    )
     proba_sticky_actions: float = option(
         0.25, "probability of a repeated action at each frame; 0: none", least=0, most=1, shared=True
     )

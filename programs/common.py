@@ -4,6 +4,7 @@ import dataclasses
 import os
 import threading
 import time
+from contextlib import closing
 from datetime import datetime
 
 from rainbow_iqn_apex.args import Args
@@ -17,6 +18,7 @@ from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.options import command_line
 
@@ -41,15 +43,19 @@ def run_keys(args: Args, run: RunStatus) -> Keys:
     return Keys(args.name, run.run_id, shards=args.redis_shards)
 
 
-def open_environment(args: Args, seed: int, *, recorded_by: str = "", evaluation: bool = False) -> Environment:
+def open_environment(
+    args: Args, seed: int, entry: int = 0, *, recorded_by: str = "", evaluation: bool = False
+) -> Environment:
     """Open an environment of the run; raises UserError if it cannot be made.
 
-    `recorded_by` is the option that asks for its pictures, which it keeps then; empty for none. An environment for an
-    `evaluation` has the levels that are held out from training, if there are any.
+    Of several that the run lists, it is number `entry` mod n. `recorded_by` is the option that asks for its pictures,
+    which it keeps then; empty for none. An environment for an `evaluation` has the levels that are held out from
+    training, if there are any.
     """
+    played = args.entry(entry)
     settings = EnvironmentSettings(
-        env=args.env,
-        game=args.game,
+        env=played.env,
+        game=played.game,
         proba_sticky_actions=args.proba_sticky_actions,
         action_repeat=args.action_repeat,
         saber_mode=not args.disable_SABER_mode,
@@ -63,8 +69,45 @@ def open_environment(args: Args, seed: int, *, recorded_by: str = "", evaluation
     except RuntimeError as error:
         raise UserError(f"{recorded_by or '--render'}: {error}") from error
     except ValueError as error:
-        option = "--game" if args.env == "atari" else "--env"
-        raise UserError(f"{option}: {error}") from error
+        raise UserError(f"{option_of(args)}: {error}") from error
+
+
+def option_of(args: Args) -> str:
+    """Return the option that names, or lists, what the run plays."""
+    return "--game" if args.env == "atari" else "--env"
+
+
+def open_first(args: Args) -> Environment:
+    """Open the first of the environments that the run lists, after a look that the others have the same spaces.
+
+    Raises UserError if one of them has other observations or actions.
+    """
+    first = open_environment(args, args.seed)
+    for entry in range(1, len(args.entries)):
+        with closing(open_environment(args, args.seed, entry)) as environment:
+            if differing := _differing(first, environment):
+                ours, theirs = (args.entry(number) for number in (0, entry))
+                raise UserError(
+                    f"{option_of(args)}: all that it lists must have the same observations and actions, and "
+                    f"{theirs.task} has {differing[1]}, where {ours.task} has {differing[0]}"
+                )
+    return first
+
+
+def _differing(one: Environment, other: Environment) -> tuple[str, str] | None:
+    """Return what differs between two environments for one agent, in words; None if nothing does."""
+    for pair in ((one.spec.observation, other.spec.observation), (one.spec.action, other.spec.action)):
+        if pair[0] != pair[1]:
+            return _words(pair[0]), _words(pair[1])
+    repeats = (one.action_repeat, other.action_repeat)
+    return None if repeats[0] == repeats[1] else (f"{repeats[0]} frames a step", f"{repeats[1]} frames a step")
+
+
+def _words(space: Field | ActionSpec) -> str:
+    """Describe observations by dtype and shape, actions as Python shows them."""
+    if not isinstance(space, Field):
+        return str(space)[:100]
+    return " and ".join(f"{kind.dtype} {list(kind.shape)}" for kind in space.inner or (space,))
 
 
 def make_limiter(args: Args, spec: ChunkSpec, crews: tuple[Crew, ...]) -> RateLimiter:

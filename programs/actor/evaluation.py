@@ -18,6 +18,7 @@ from rainbow_iqn_apex.common.errors import PolicyLostError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.entries import evaluated_entry
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -134,8 +135,8 @@ class EvaluationActor:
         begin_anew(self._policy, self._weights, self._version, seed)
         if self._policy.version != self._version:  # those that an inference server had
             self._begin_with(self._policy.version)
-        film = EVALUATIONS if self._filmer else ""
-        with closing(open_environment(args, seed, recorded_by=film, evaluation=True)) as environment:
+        entry, film = evaluated_entry(args.id_eval_actor, number), EVALUATIONS if self._filmer else ""
+        with closing(open_environment(args, seed, entry, recorded_by=film, evaluation=True)) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
             watch = partial(self._watch, environment.spec)
             return play_episode(self._policy, environment, number, self, camera=camera, watch=watch)

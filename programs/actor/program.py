@@ -210,14 +210,14 @@ def run_actor(args: Args, stop: threading.Event) -> None:
 
 def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
-    environments = [open_environment(args, seed) for seed in seeds]
+    environments = [open_environment(args, seed, args.id_actor) for seed in seeds]
     policy, where = make_policy(args, environments[0].spec, derive_seed(args.seed, 2, args.id_actor), client, run, stop)
     limiter = make_limiter(args, policy.spec, run.crews)
     with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)
         rollout = Rollout(args, policy, VectorEnvironment(environments), clock)
         actor = Actor(args, actor_client, rollout, limiter, stop, clock)
-        print(f"Actor {args.id_actor} plays {args.task} on {where}", flush=True)
+        print(f"Actor {args.id_actor} plays {args.entry(args.id_actor).task} on {where}", flush=True)
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
-from rainbow_iqn_apex.options.environment_names import task_name
 from rainbow_iqn_apex.programs.dashboard.happenings import Happening
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from rainbow_iqn_apex.saber.results.task import Task

@@ -27,7 +27,7 @@ from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
-from rainbow_iqn_apex.programs.common import connect_to_redis, make_limiter, open_environment
+from rainbow_iqn_apex.programs.common import connect_to_redis, make_limiter, open_first, option_of
 from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (
@@ -66,14 +66,24 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     team = join(os.environ, device)
     share = share_of(args, team)
     check_same_settings(team, args)
-    environment = open_environment(replace(args, render=False), args.seed)
+    environment = open_first(replace(args, render=False))
     environment.close()
+    _check_entries(args)
     place = Place(client, device, environment.spec)
     if team.rank:
         run_follower(args, share, team, place, stop)
     else:
         _lead(args, share, team, place, environment.action_repeat, stop)
     team.leave()
+
+
+def _check_entries(args: Args) -> None:
+    """Raise UserError if some of what the run lists would never be played."""
+    if (entries := len(args.entries)) > args.nb_actor and not args.force:
+        raise UserError(
+            f"--nb-actor: expected at least {entries} actors, one for each that {option_of(args)} lists, got "
+            f"{args.nb_actor}; --force leaves out the rest"
+        )
 
 
 def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int, stop: threading.Event) -> None:

@@ -19,7 +19,7 @@ from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.schema import Count
-from rainbow_iqn_apex.options.environment_names import task_name
+from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
 
