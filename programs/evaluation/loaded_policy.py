@@ -83,9 +83,12 @@ class LoadedPolicy:
         actions = np.array([self.codes[action] for action in output.actions]) if self.codes else output.actions
         return actions[0] if is_single else actions
 
-    def environment(self, seed: int) -> Environment:
-        """Open an environment of those that the policy was trained in; `seed` decides all its randomness."""
-        return open_environment(self._args, seed, evaluation=True)
+    def environment(self, seed: int, entry: int = 0) -> Environment:
+        """Open an environment of those that the policy was trained in; `seed` decides all its randomness.
+
+        Of a policy of several games or environments it is number `entry`, in the order of its run's list.
+        """
+        return open_environment(self._args, seed, entry, evaluation=True)
 
 
 def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:

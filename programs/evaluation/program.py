@@ -16,7 +16,7 @@ from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
 from rainbow_iqn_apex.programs.agent import device_name, select_device
-from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.common import open_environment, option_of
 from rainbow_iqn_apex.programs.evaluation.card import FILM, check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
@@ -31,11 +31,20 @@ from rainbow_iqn_apex.saber.results.run_record import commit, versions
 def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
     """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos; return the episodes.
 
+    A snapshot of several games plays all of them, or those that `--game` or `--env` names, one after the other.
     After a stop, or the death of a process, the episodes that have ended are kept; the same command plays the others.
     """
     if args.model is None:
         raise UserError("--model: name a snapshot, or the folder whose newest is to play, as in --model results/")
     args, saved = load_model(args)
+    count = len(args.entries)
+    if count > 1 and args.export is not None:
+        raise UserError(f"--export: expected one game, {args.model} plays {count}: name it with {option_of(args)}")
+    return [episode for number in range(count) for episode in _evaluate(args.entry(number), saved, stop)]
+
+
+def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event) -> list[EvaluatedEpisode]:
+    """Evaluate a snapshot in one game or environment."""
     folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
         try_to_record(args, "--record", folder_to_write("--record", args.record))

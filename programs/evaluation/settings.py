@@ -13,13 +13,14 @@ from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
+from rainbow_iqn_apex.environments.entries import entries
 from rainbow_iqn_apex.environments.registry import named_module
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.games import check_game
 
 _RULES = ("proba_sticky_actions", "disable_SABER_mode")
 _PLAYED = frozenset({"env", "game"})
-_NAME = re.compile(r"[\w:./ -]{1,200}")  # of a game or of anything else that a snapshot names
+_NAME = re.compile(r"[\w:./, -]{1,2000}")  # of a game or of anything else that a snapshot names
 
 
 def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
@@ -93,7 +94,8 @@ def _learned(settings: dict[str, Any]) -> dict[str, Any]:
 def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]:
     """Return why the requested game cannot be played; `--force` plays another game than the snapshot's."""
     learned = _learned(settings)
-    if not args.force and any(getattr(asked, name) != value for name, value in learned.items()):
+    known = entries(learned.get("env", asked.env), learned.get("game", asked.game))
+    if not args.force and not set(asked.entries) <= set(known):
         is_game = "game" in args.given and ("env" not in args.given or asked.env == learned.get("env", asked.env))
         title = asked.env if ":" in asked.env or "game" not in args.given else asked.game
         return [

@@ -15,6 +15,7 @@ from typing import Any
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
@@ -22,9 +23,10 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
 from rainbow_iqn_apex.saber.results.episode_fields import make_record
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
+from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
 from rainbow_iqn_apex.saber.results.reward_plot import write_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.task import Task, mean_over
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
@@ -77,7 +79,7 @@ class ResultsFolder:
         """Delete the unfinished files, as large as a snapshot, that a learner killed during a write has left."""
         game = re.escape(self.game)
         logs = rf"{game}(_evaluation)?\.csv|{game}(_films)?\.(json|yaml)|{game}_(best|newest)_evaluation\.webm"
-        whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{logs})"
+        whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}(_[\w.-]+)?\.html|{logs})"
         for path in self.folder.iterdir():
             if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.(tmp|webm)", path.name):
                 path.unlink()
@@ -138,26 +140,37 @@ class ResultsFolder:
     def mean_score(self, t_learner: int) -> float | None:
         """Return the mean score of the 100 newest episodes logged before this step; None while there are fewer.
 
+        Of several games it is the mean over the games, each with its 100 newest: human-normalised if all can be.
+
         A killed learner has logged more than its checkpoint holds: a resumed run finds episodes of later steps logged.
         """
-        scores = (record.score_saber for record in reversed(self.log.records) if record.T_learner < t_learner)
-        newest = list(islice(scores, SCORE_EPISODES))
-        return fmean(newest) if len(newest) == SCORE_EPISODES else None
+        earlier = (record for record in reversed(self.log.records) if record.T_learner < t_learner)
+        count = len(self.tasks)
+        newest = parted(list(islice(earlier, SCORE_EPISODES if count == 1 else LOOKED_AT)), count)
+        if min(map(len, newest)) < SCORE_EPISODES:
+            return None
+        means = (fmean(record.score_saber for record in played[:SCORE_EPISODES]) for played in newest)
+        return mean_over(list(zip(self.tasks, means, strict=True)))
 
     def plot(self, *, now: bool = False) -> None:
         """Bring the plot up to date, but not too often unless `now`."""
         due = now or time.monotonic() >= self._next_plot
         episodes = sum(len(log.records) for log in self.logs)
         if due and (now or episodes > self._plotted):
-            path = self.folder / f"Reward_{self.game}.html"
+            count = len(self.tasks)
             evaluations = self._evaluations.records if self._evaluations else ()
-            write_reward_plot(self.log.records, path, self._task, self.action_repeat, evaluations)
+            parts = parted(self.log.records, count), parted(evaluations, count)
+            for task, played, evaluated in zip(self.tasks, *parts, strict=True):
+                name = self.game if count == 1 else f"{self.game}_{task.name}"
+                path = self.folder / f"Reward_{name}.html"
+                write_reward_plot(played, path, task, self.action_repeat, evaluated)
             self._plotted = episodes
             self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
 
     @property
-    def _task(self) -> Task:
-        return self._record.task if self._record else Task(self.game)
+    def tasks(self) -> Sequence[Task]:
+        """What the run plays, one task or several."""
+        return self._record.tasks if self._record else (Task(self.game),)
 
     def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
         """Keep the present weights if the newest 100 training episodes are the best so far."""

@@ -2,17 +2,20 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.terminal import scores
 from rainbow_iqn_apex.programs.learner.gauges import RATE_S, REMAINING_S
 from rainbow_iqn_apex.programs.learner.progress import Progress
-from rainbow_iqn_apex.saber.results.recent_scores import recent_score
+from rainbow_iqn_apex.saber.results.recent_scores import RecentScore, recent_scores
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
+
+_SHOWN = 4  # games in a line
 
 
 class Summary:
@@ -44,8 +47,23 @@ class Summary:
 
     def score(self) -> str:
         """Return the score of the newest training episodes, and its trend."""
-        newest = recent_score(self._log.records)
-        if newest is None:
-            return "no episode yet"
-        last = counted(newest.episodes, "episode")
-        return f"score {scores.score(newest.score, newest.before)}, mean of the last {last}"
+        tasks = [played.task for played in map(self._args.entry, range(len(self._args.entries)))]
+        newest = recent_scores(self._log.records, len(tasks))
+        if len(tasks) > 1:
+            return _by_game(tasks, newest)
+        return _described(newest[0]) if newest[0] else "no episode yet"
+
+
+def _described(newest: RecentScore) -> str:
+    last = counted(newest.episodes, "episode")
+    return f"score {scores.score(newest.score, newest.before)}, mean of the last {last}"
+
+
+def _by_game(tasks: Sequence[str], newest: Sequence[RecentScore | None]) -> str:
+    """Write the scores of the first games; their plots show those of all."""
+    found = [
+        f"{task} {scores.score(score.score, score.before)}" if score else f"{task} no episode yet"
+        for task, score in zip(tasks, newest, strict=True)
+    ]
+    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return f"scores {', '.join([*found[:_SHOWN], *more])}, means of up to {SCORE_EPISODES} episodes of each"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
-from rainbow_iqn_apex.saber.report.runs import Run, read_run, without_copies
+from rainbow_iqn_apex.saber.report.runs import Run, read_runs, without_copies
 from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
 from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
@@ -63,10 +63,10 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     for order, path in enumerate(paths, start=len(labels)):
         found.search(path, None, order)
     left_out = found.left_out
-    runs = []
+    runs: list[Run] = []
     for log in found.logs.values():
-        if run := read_run(*log):
-            runs.append(run)
+        if found_here := read_runs(*log):
+            runs += found_here
         else:
             left_out.append(f"{log.path}: no episode has ended yet")
     runs = without_copies(sorted(runs, key=lambda run: (run.game, str(run.path))), left_out)

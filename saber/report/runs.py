@@ -1,8 +1,8 @@
 """The runs of a report, and which logs are one run twice.
 
-A run is one training log `<game>.csv`; another seed is another log, in another folder. The record `<game>.json` beside
-it holds its settings; a log whose record is
-not there is taken to have four frames per agent step.
+A run is one training log `<game>.csv`; another seed is another log, in another folder. A log of several games is a run
+of each, whose frames are those of all games together. The record `<game>.json` beside the log holds its settings; a log
+whose record is not there is taken to have four frames per agent step.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.settings import agree, comparable
@@ -84,26 +85,32 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def read_run(path: Path, label: str | None, order: int) -> Run | None:
-    """Read a training log with its record; None if no episode has ended. Raises UserError for damaged files."""
+def read_runs(path: Path, label: str | None, order: int) -> list[Run]:
+    """Read a training log with its record: a run for each task that has been played to the end of an episode.
+
+    Raises UserError for damaged files.
+    """
     try:
         record = read_record(path.with_suffix(".json"))
         lines = read_records(path)
     except ValueError as error:
         raise UserError(str(error)) from error
     episodes = sorted(lines, key=lambda episode: episode.T_actors)
-    if not episodes:
-        return None
     repeat = record.action_repeat if record else ACTION_REPEAT
-    return Run(
-        path=path,
-        task=record.task if record else task_without_record(path.stem),
-        record=record,
-        frames=np.array([episode.T_actors * repeat for episode in episodes], np.int64),
-        scores=score_array(episodes),
-        label=label,
-        order=order,
-    )
+    tasks = record.tasks if record else (task_without_record(path.stem),)
+    return [
+        Run(
+            path=path,
+            task=task,
+            record=record,
+            frames=np.array([episode.T_actors * repeat for episode in played], np.int64),
+            scores=score_array(played),
+            label=label,
+            order=order,
+        )
+        for task, played in zip(tasks, parted(episodes, len(tasks)), strict=True)
+        if played
+    ]
 
 
 def score_array(episodes: Sequence[EpisodeRecord]) -> Array:

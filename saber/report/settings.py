@@ -6,6 +6,8 @@ All functions take a run's settings by name, as its record has them; a setting t
 from collections.abc import Mapping
 from typing import Any
 
+from rainbow_iqn_apex.environments.entries import entries, task_name
+
 AgentOptions = Mapping[str, frozenset[str]]  # names of each agent's own options, by the name of `--agent`
 
 NOT_RECORDED, UNUSED = "not recorded", "–"
@@ -16,6 +18,7 @@ FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
 FREE |= {"device", "precision", "replay_device", "learner_threads", "length_actor_buffer"}
 
 _TITLES = {"rainbow": "Rainbow", "rainbow_iqn": "Rainbow-IQN", "vmpo": "V-MPO", "vtrace": "V-trace"}
+_TOGETHER = "played_together"  # of a run that plays several games: which they are
 _ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
 
 
@@ -63,6 +66,8 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
     found = {name: value for name, value in applicable(settings).items() if name not in FREE}
     if "env" in found:
         found["env"] = str(found["env"]).partition(":")[0]
+    if len(played := entries(str(settings.get("env", "atari")), str(settings.get("game", "")))) > 1:
+        found[_TOGETHER] = ", ".join(task_name(*one) for one in played)
     if "model" in found:
         found["model"] = "none" if begun_from is None else "a snapshot"
     return found
@@ -70,10 +75,13 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
 
 def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) -> str:
     """Write one of the `comparable` settings of an agent; a dash stands for one that it does not have."""
+    if name == _TOGETHER:
+        return str(settings.get(name, "one game or environment"))
     unused = foreign(settings, options) | _unused(settings)
     return str(settings.get(name, UNUSED if name in unused else NOT_RECORDED))
 
 
 def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether no setting that both record differs: programs record new settings while a benchmark's runs are made."""
-    return all(one[name] == other[name] for name in one.keys() & other.keys())
+    together = one.get(_TOGETHER) == other.get(_TOGETHER)
+    return together and all(one[name] == other[name] for name in one.keys() & other.keys())

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
+from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 
+LOOKED_AT = 100_000  # episodes of all games: a run may log millions
 _LEAST = 5  # episodes in each half of a trend
 
 
@@ -18,6 +20,14 @@ class RecentScore:
     length: float  # agent steps
     episodes: int  # that these are means of
     before: float | None  # mean score of earlier ones; None while there are too few for a trend
+
+
+def recent_scores(records: Sequence[EpisodeRecord], entries: int) -> list[RecentScore | None]:
+    """Return what the newest episodes of each of several entries score, among the newest of all."""
+    if entries == 1:
+        return [recent_score(records)]
+    newest = list(islice(reversed(records), LOOKED_AT))
+    return [recent_score(played) for played in parted(newest[::-1], entries)]
 
 
 def recent_score(records: Sequence[EpisodeRecord]) -> RecentScore | None:

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, to_builtins
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.schema import Count
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.task import Task, tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
@@ -43,8 +43,13 @@ class RunRecord:
 
     @property
     def task(self) -> Task:
-        """The task of the run."""
+        """The task of the run; of several the list, as one."""
         return Task(self.game, str(self.starts[-1].settings.get("env", "atari")))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What the run plays, one task or several."""
+        return tasks_of(self.game, self.starts[-1].settings)
 
     def started(self, start: Start) -> "RunRecord":
         """Return the record after a further start."""

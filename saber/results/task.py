@@ -1,9 +1,13 @@
 """What a run plays, as a report shows it: the title, and the scores to compare with if the task is an Atari game."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
 
 from rainbow_iqn_apex.environments.dmlab.levels import LevelScores, scores_of
+from rainbow_iqn_apex.environments.entries import entries, task_name
 from rainbow_iqn_apex.saber.results.atari_scores import GameScores, read_scores
 
 _SNAKE_CASE = re.compile(r"[a-z0-9_]+")
@@ -45,6 +49,22 @@ class Task:
         """Scores to compare with of a level of DMLab-30, None if the task is no such level."""
         kind, _, level = self.env.partition(":")
         return scores_of(level) if kind == "dmlab" else None
+
+
+def tasks_of(name: str, settings: Mapping[str, Any]) -> tuple[Task, ...]:
+    """Return what a run of these settings plays, one task or several; `name` is the run's in the names of files."""
+    env, game = (str(settings.get(option, default)) for option, default in (("env", "atari"), ("game", name)))
+    if len(played := entries(env, game)) == 1:
+        return (Task(name, env),)
+    return tuple(Task(task_name(*one), one.env) for one in played)
+
+
+def mean_over(scores: Sequence[tuple[Task, float]]) -> float:
+    """Return the mean over tasks of their scores: of several that all have a human's, of the human-normalised ones."""
+    normalised = [task.scores.normalised(score, "human") if task.scores else None for task, score in scores]
+    if len(scores) > 1 and (known := [one for one in normalised if one is not None]) and len(known) == len(scores):
+        return fmean(known)
+    return fmean(score for _, score in scores)
 
 
 def task_without_record(name: str) -> Task:

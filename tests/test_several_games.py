@@ -1,0 +1,193 @@
+"""Runs of several games or environments: actors play them in turn, and all that is written keeps them apart."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.entries import Played, entry_of, parted, task_name
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.programs.common import open_first
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.summary import Summary
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
+from rainbow_iqn_apex.saber.results.task import Task, mean_over
+from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
+from tests.system import EVALUATION, EVALUATORS, LEARNER, Run, System
+
+POLES = "--env gymnasium:CartPole-v1,CartPole-v0"  # of 500 and of 200 steps at most, and else the same
+SHORT = (
+    f"{POLES} --agent impala --history-length 1 --unroll-length 5 --batch-size 4 --hidden-size 16 --T-max 4000 "
+    "--log-interval 500 --learner-threads 1 --disable-cuda"
+).split()
+NAME = "CartPole-v1-CartPole-v0"
+
+
+def parsed(words: str) -> options.Args:
+    return options.parse(words.split(), "test", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "entries"),
+    [
+        ("--game pong", "pong", [("atari", "pong")]),
+        ("--game pong,ms_pacman", "pong-ms_pacman", [("atari", "pong"), ("atari", "ms_pacman")]),
+        (POLES, NAME, [("gymnasium:CartPole-v1", "space_invaders"), ("gymnasium:CartPole-v0", "space_invaders")]),
+    ],
+)
+def test_a_list_is_of_entries_with_one_name(words: str, task: str, entries: list[tuple[str, str]]) -> None:
+    args = parsed(words)
+    assert args.task == task and args.entries == tuple(Played(*one) for one in entries)
+    for number in range(5):  # actor i plays entry i mod n
+        alone = args.entry(number)
+        assert (alone.env, alone.game) == entries[number % len(entries)]
+        assert alone.entries == (args.entries[number % len(entries)],)
+
+
+def test_a_long_list_has_a_name_that_files_can_have() -> None:
+    games = ",".join(f"game_of_number_{number}" for number in range(57))
+    assert task_name("atari", games) == "game_of_number_0-and-56-more"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--game pong,brekout", "--game: unknown game 'brekout'; did you mean breakout?"),
+        ("--game pong,pong", "--game: pong stands twice in the list"),
+        ("--game pong,", "--game: unknown game ''"),
+        ("--env gymnasium:CartPole-v1,", "--env: gymnasium needs a name, as in gymnasium:CartPole-v1"),
+        (f"--game {','.join(map(str, range(257)))}", "--game: expected at most 256 in a list, got 257"),
+    ],
+)
+def test_each_name_of_a_list_is_checked(words: str, error: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parsed(words)
+    assert str(refused.value).startswith(error) and "\n" not in str(refused.value)
+
+
+def test_other_spaces_are_refused_in_one_line() -> None:
+    # Mutation: compare actions alone.
+    with pytest.raises(UserError) as refused:
+        open_first(parsed("--env gymnasium:CartPole-v1,CartPole-v0,Acrobot-v1"))
+    assert str(refused.value) == (
+        "--env: all that it lists must have the same observations and actions, and Acrobot-v1 has float32 [6], where "
+        "CartPole-v1 has float32 [4]"
+    )
+    open_first(parsed(POLES)).close()
+    open_first(parsed("--game pong,skiing")).close()
+
+
+def test_episodes_are_parted_by_who_played_them() -> None:
+    training = [EpisodeRecord(actor=actor, episode=7) for actor in (0, 1, 2, 4)]
+    assert [entry_of(record, 3) for record in training] == [0, 1, 2, 1]
+    assert parted(training, 3) == [[training[0]], [training[1], training[3]], [training[2]]]
+    evaluations = [VersionedRecord(actor=1, episode=episode) for episode in range(4)]
+    assert [entry_of(record, 3) for record in evaluations] == [1, 2, 0, 1], "an evaluation actor plays all in turn"
+    assert [entry_of(record, 1) for record in (*training, *evaluations)] == [0] * 8
+
+
+def test_the_best_is_that_of_all_games() -> None:
+    # Mutation: a mean of raw scores.
+    pong, breakout, pole = Task("pong"), Task("breakout"), Task("CartPole-v1", "gymnasium:CartPole-v1")
+    tables = pong.scores, breakout.scores
+    assert tables[0] and tables[1] and tables[0].human is not None and tables[1].human is not None
+    assert mean_over([(pong, tables[0].human), (breakout, tables[1].random)]) == pytest.approx(0.5)
+    assert mean_over([(pong, -3.0)]) == -3
+    assert mean_over([(pole, 10.0), (pong, 20.0)]) == 15
+
+
+def test_the_learner_counts_games_apart(tmp_path: Path) -> None:
+    args = parsed("--game pong,breakout --nb-actor 2")
+    with ResultsFolder(tmp_path, args.task, 4) as results:
+        results.begin(Start(args.settings, {}, "abc1234"), afresh=True)
+        records = [
+            EpisodeRecord(T_actors=n + 1, actor=n % 2, episode=n, score_saber=-20 + 21.3 * (n % 2), end="game_over")
+            for n in range(199)
+        ]
+        results.log.append(records)
+        assert results.mean_score(1) is None, "breakout has 99 episodes"
+        results.log.append([EpisodeRecord(T_actors=200, actor=1, episode=199, score_saber=1.3, end="game_over")])
+        assert results.mean_score(1) == pytest.approx(mean_over([(Task("pong"), -20.0), (Task("breakout"), 1.3)]))
+        results.plot(now=True)
+        line = Summary(args, Progress("run"), results.log, 4).score()
+    assert {path.name for path in tmp_path.glob("*.html")} == {
+        "Reward_pong-breakout_pong.html",
+        "Reward_pong-breakout_breakout.html",
+    }
+    assert line == (
+        "scores pong -20.00 level with -20.00, breakout 1.30 level with 1.30, means of up to 100 episodes of each"
+    )
+
+
+def test_a_report_keeps_games_apart_and_several_at_once_from_one(tmp_path: Path) -> None:
+    # Mutation: `_TOGETHER` that `agree` does not look at.
+    settings = {"agent": "impala", "preset": "cpu", "env": "atari", "game": "pong,breakout", "gamma": 1}
+    several, alone = tmp_path / "several" / "pong-breakout.csv", tmp_path / "alone" / "pong.csv"
+    for path in (several, alone):
+        path.parent.mkdir()
+        TrainingLog(path)
+    records = [
+        EpisodeRecord(T_actors=n + 1, actor=n % 4, episode=n // 4, score_saber=float(n % 2), end="game_over")
+        for n in range(40)
+    ]
+    TrainingLog(several).append(records)
+    TrainingLog(alone).append([record for record in records if record.actor == 0])
+    write_record(several.with_suffix(".json"), RunRecord("pong-breakout", 4, 40, (Start(settings, {}, "a"),)))
+    write_record(alone.with_suffix(".json"), RunRecord("pong", 4, 40, (Start(settings | {"game": "pong"}, {}, "a"),)))
+    results = Results(read_inputs([tmp_path]))
+    assert [task.title for task in results.tasks] == ["Breakout", "Pong"]
+    assert [sorted(task.name for task in agent.games) for agent in results.agents] == [["pong"], ["breakout", "pong"]]
+    together = results.agents[1]
+    for name, score in (("pong", 0), ("breakout", 1)):
+        game = together.games[Task(name)]
+        assert [len(run.frames) for run in game.runs] == [20] and game.now_mean("saber") == score
+    assert "played_together pong, breakout" in together.name
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_run_of_two_plays_logs_evaluates_and_resumes_both(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutation: actors that open entry 0, whose episodes last 500 steps.
+    with System(redis_port, run_name, tmp_path, [*SHORT, "--evaluation-episodes", "3"], actors=3) as system:
+        system.start(EVALUATORS[0])
+        system.wait_for("0", "plays CartPole-v1")
+        system.wait_for("1", "plays CartPole-v0")
+        system.wait_for("2", "plays CartPole-v1")
+        system.wait_for(LEARNER, "T = 1000 ")
+        system.restart(LEARNER, signal.SIGTERM)
+        assert system.learner.finish(400) == 0, system.last_words()
+        assert "goes on after" in system.printed("1") and "plays CartPole-v0" in system.printed("1")
+        assert "scores CartPole-v1 " in system.printed(LEARNER)
+    records = read_records(tmp_path / f"{NAME}.csv")
+    assert {record.actor for record in records} == {0, 1, 2}
+    assert EvaluationScores(tmp_path / f"{NAME}_evaluation.csv").records
+    pages = {path.name for path in tmp_path.glob("Reward_*.html")}
+    assert pages == {f"Reward_{NAME}_CartPole-v1.html", f"Reward_{NAME}_CartPole-v0.html"}
+    assert [task.key for task in Results(read_inputs([tmp_path])).tasks] == [
+        "gymnasium:CartPole-v0",
+        "gymnasium:CartPole-v1",
+    ]
+    with Run(redis_port, run_name, tmp_path, ["--evaluation-episodes", "3", "--disable-cuda"]) as run:
+        code, out, errors = run.start(EVALUATION, "--model", str(tmp_path)).end()
+        assert (code, errors) == (0, ""), errors
+        assert out.count("episodes: ") == 2 and "plays CartPole-v1" in out and "plays CartPole-v0" in out
+        stems = {path.name.partition("_last")[0] for path in (tmp_path / "evaluations").glob("*.csv")}
+        assert stems == {"CartPole-v1", "CartPole-v0"}
+        settings = [json.loads(path.read_text())["settings"] for path in (tmp_path / "evaluations").glob("*.json")]
+        assert {one["env"] for one in settings} == {"gymnasium:CartPole-v1", "gymnasium:CartPole-v0"}
+
+
+@pytest.mark.redis
+def test_a_learner_of_more_games_than_actors_is_refused(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    with Run(redis_port, run_name, tmp_path, SHORT) as run:
+        refusal = run.refusal(LEARNER, "--nb-actor", "1")
+        assert refusal.endswith(
+            "at least 2 actors, one for each that --env lists, got 1; --force leaves out the rest\n"
+        )
