@@ -1,25 +1,64 @@
-"""Several environments stepped together, each beginning its next episode as soon as one has ended."""
+"""Several environments stepped together: what an actor asks of them, and those that are made one by one."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.hindsight import Judge
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType, section
 
 
 class VectorStep(NamedTuple):
     """Rows and episodes after one agent step in each of some environments."""
 
-    rows: Rows  # to act on next: FIRST, MID, never LAST
-    ended: dict[int, Row]  # the LAST rows of the episodes that ended, by environment
-    episodes: list[EpisodeRecord]  # of the same episodes, in the same order
+    rows: Rows  # to act on next
+    ended: dict[int, Row]  # the LAST rows of episodes that ended where `rows` has the next FIRST one, by environment
+    episodes: list[EpisodeRecord]  # of all episodes that ended
+
+
+class Vector(Protocol):
+    """Several environments of equal observations that step together.
+
+    An episode's LAST row comes in `ended`, and the next FIRST row in the place of it in `rows`. Where an environment
+    takes a step to begin anew, the LAST row itself comes in `rows`, and the action there is of no account.
+    """
+
+    spec: EnvironmentSpec  # of each
+    count: int
+    is_divisible: bool  # whether `step` can step some of them
+
+    @property
+    def judges(self) -> list[Judge | None]:
+        """What judges goals, for each; None if it has none."""
+        ...
+
+    def reset(self) -> Rows:
+        """Begin an episode everywhere; drop running episodes without a record, and use their numbers again."""
+        ...
+
+    def step(self, actions: Sequence[int] | Array, envs: range | None = None) -> VectorStep:
+        """Act once in every environment, or in each of `envs`; `actions` [E, ...]."""
+        ...
+
+    def snapshot(self) -> Arrays:
+        """Return the state, with which another process goes on."""
+        ...
+
+    def restore(self, arrays: Arrays) -> Rows:
+        """Go on where `snapshot` saved the state of as many environments; returns the rows to act on next."""
+        ...
+
+    def close(self) -> None:
+        """Close all environments."""
+        ...
 
 
 class VectorEnvironment:
-    """Steps E environments of equal observations.
+    """Steps E environments that are made one by one; none of its `rows` is LAST.
 
     vector = VectorEnvironment([make_environment(settings, seed) for seed in seeds])
     rows = vector.reset()
@@ -29,11 +68,19 @@ class VectorEnvironment:
     Every call is one agent step in each environment: a reset takes none.
     """
 
+    is_divisible = True
+
     def __init__(self, environments: list[Environment]) -> None:
         self.environments = environments
+        self.spec, self.count = environments[0].spec, len(environments)
         self._rows: list[Row] = []
         self._scores = [EpisodeScore(environment.action_repeat) for environment in environments]
         self._episodes = [0] * len(environments)  # number of the running episode, per environment
+
+    @property
+    def judges(self) -> list[Judge | None]:
+        """What judges goals, for each; None if it has none."""
+        return [getattr(each, "judge", None) for each in self.environments]
 
     def reset(self) -> Rows:
         """Begin an episode everywhere; drop running episodes without a record, and use their numbers again."""

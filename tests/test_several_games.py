@@ -164,7 +164,7 @@ def test_a_run_of_two_plays_logs_evaluates_and_resumes_both(redis_port: int, run
         system.restart(LEARNER, signal.SIGTERM)
         assert system.learner.finish(400) == 0, system.last_words()
         assert "goes on after" in system.printed("1") and "plays CartPole-v0" in system.printed("1")
-        assert "scores CartPole-v1 " in system.printed(LEARNER)
+        assert "Scores CartPole-v1 " in system.printed(LEARNER)
     records = read_records(tmp_path / f"{NAME}.csv")
     assert {record.actor for record in records} == {0, 1, 2}
     assert EvaluationScores(tmp_path / f"{NAME}_evaluation.csv").records

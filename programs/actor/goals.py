@@ -6,8 +6,8 @@ from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.environments.vector import VectorEnvironment
-from rainbow_iqn_apex.memory.hindsight import ACHIEVED, Hindsight, Judge
+from rainbow_iqn_apex.environments.vector import Vector
+from rainbow_iqn_apex.memory.hindsight import ACHIEVED, Hindsight
 from rainbow_iqn_apex.memory.rows import Arrays
 
 
@@ -18,14 +18,13 @@ class Goals:
     draws the same again, and has nothing of this to save.
     """
 
-    def __init__(self, args: Args, policy: Policy, environments: VectorEnvironment) -> None:
+    def __init__(self, args: Args, policy: Policy, environments: Vector) -> None:
         """Find how the environments judge goals; raises UserError if they cannot."""
-        found: list[Judge | None] = [getattr(each, "judge", None) for each in environments.environments]
-        judges = [judge for judge in found if judge]
-        if len(judges) < len(found):
+        judges = [judge for judge in environments.judges if judge]
+        if len(judges) < environments.count:
             raise UserError("--hindsight: the environment has no compute_reward for its goals; leave the option out")
         self._spec = policy.spec
-        achieved = environments.environments[0].spec.part(ACHIEVED)
+        achieved = environments.spec.part(ACHIEVED)
         self._hindsight = [Hindsight(achieved, policy.spec.hindsight, judge) for judge in judges]
         self._seed = derive_seed(args.seed, 6, args.id_actor)
 

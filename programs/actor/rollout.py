@@ -13,7 +13,7 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.schema import Count, parse
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.environments.vector import VectorEnvironment
+from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.assembler import Assembler, Later
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
@@ -72,9 +72,7 @@ class Rollout:
     saved state begins above every number that it may have used before, so no new episode has the number of an old one.
     """
 
-    def __init__(
-        self, args: Args, policy: Policy, environments: VectorEnvironment, clock: LoopClock | None = None
-    ) -> None:
+    def __init__(self, args: Args, policy: Policy, environments: Vector, clock: LoopClock | None = None) -> None:
         self.policy = policy
         self._clock = clock or LoopClock(*PARTS)
         self.step = 0
@@ -91,7 +89,8 @@ class Rollout:
 
     def _grouped(self, rows: Rows) -> list[_Group]:
         count, first = self._args.nb_env_per_actor, max(0, self._args.id_actor) * self._args.nb_env_per_actor
-        stops = [0, count // 2, count] if self._asking and self._asking.groups > 1 < count else [0, count]
+        is_parted = self._asking and self._asking.groups > 1 < count and self._environments.is_divisible
+        stops = [0, count // 2, count] if is_parted else [0, count]
         groups = []
         for envs in map(range, stops, stops[1:]):
             places = first + np.arange(envs.start, envs.stop) if self._asking else None
@@ -145,7 +144,7 @@ class Rollout:
 
     def view(self, version: int) -> View:
         """Return what is seen in environment 0, and thought of it by weights of this version; changes nothing."""
-        spec = self._environments.environments[0].spec
+        spec = self._environments.spec
         return make_view(self.policy, spec, self._groups[0].rows, self._groups[0].state, self.step, version)
 
     def finish_round(self) -> list[Message]:
@@ -224,7 +223,7 @@ class Rollout:
             if forms(after.rows._asdict()) != begun or (own and forms(after.state) != forms(state)):
                 raise ValueError("its rows are of another kind")
             group.rows, group.state, group.call = after.rows, after.state, None
-        fields = self.policy.spec.played_fields(self._environments.environments[0].spec)
+        fields = self.policy.spec.played_fields(self._environments.spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
         fields |= {f"state.{name}": field for name, field in self.policy.spec.state}
         for env, assembler in enumerate(self._assemblers):
@@ -236,6 +235,5 @@ class Rollout:
 
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
-        environments = self._environments.environments
-        row = row_bytes(environments[0].spec.observation)
-        return len(environments) * (4 * self.policy.spec.window * row + _ENVIRONMENT_BYTES)
+        row = row_bytes(self._environments.spec.observation)
+        return self._environments.count * (4 * self.policy.spec.window * row + _ENVIRONMENT_BYTES)
