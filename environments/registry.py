@@ -16,11 +16,13 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
+from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
+MakeVector = Callable[[EnvironmentSettings, int, int], Vector]
 
 
 class Entry(NamedTuple):
@@ -29,6 +31,7 @@ class Entry(NamedTuple):
     place: str
     options: type[OwnOptions] = OwnOptions
     example: str = ""  # of what follows a colon after the environment's name; empty: nothing does
+    vector: str = ""  # what makes several at once, of settings, a seed and a number, if that is not one by one
     names_of: Callable[[str], Sequence[str]] = lambda name: (name,)  # those that one name stands for
 
     def load(self) -> Make:
@@ -36,11 +39,21 @@ class Entry(NamedTuple):
         make: Make = plugins.load("--env", self.place)
         return make
 
+    def load_vector(self) -> MakeVector | None:
+        """Import what makes several at once; None if they are made one by one."""
+        make: MakeVector | None = plugins.load("--env", self.vector) if self.vector else None
+        return make
+
 
 ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment"),
     "gymnasium": Entry(
         "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"
+    ),
+    "gymnasium-vector": Entry(
+        "rainbow_iqn_apex.environments.gymnasium_vector.environment:GymnasiumVectorEnvironment",
+        example="CartPole-v1",
+        vector="rainbow_iqn_apex.environments.gymnasium_vector.vector:GymnasiumVector",
     ),
     "vizdoom": Entry(
         "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, example="basic"

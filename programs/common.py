@@ -4,13 +4,15 @@ import dataclasses
 import os
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
-from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.environments.registry import find_environment, make_environment
+from rainbow_iqn_apex.environments.vector import Vector, VectorEnvironment
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
@@ -52,8 +54,25 @@ def open_environment(
     which it keeps then; empty for none. An environment for an `evaluation` has the levels that are held out from
     training, if there are any.
     """
+    with _named(args, recorded_by):
+        return make_environment(_settings(args, entry, recorded_by), seed)
+
+
+def open_vector(args: Args, seeds: list[int], entry: int) -> Vector:
+    """Open an actor's environments, as many as seeds, that step together; raises UserError if they cannot be made.
+
+    A vector that makes all of them itself gets the first seed.
+    """
+    settings = _settings(args, entry, "")
+    if (found := find_environment(settings.env)) and (make := found.load_vector()):
+        with _named(args, ""):
+            return make(settings, seeds[0], len(seeds))
+    return VectorEnvironment([open_environment(args, seed, entry) for seed in seeds])
+
+
+def _settings(args: Args, entry: int, recorded_by: str) -> EnvironmentSettings:
     played = args.entry(entry)
-    settings = EnvironmentSettings(
+    return EnvironmentSettings(
         env=played.env,
         game=played.game,
         proba_sticky_actions=args.proba_sticky_actions,
@@ -64,8 +83,13 @@ def open_environment(
         evaluation=evaluation,
         own=args.environment,
     )
+
+
+@contextmanager
+def _named(args: Args, recorded_by: str) -> Iterator[None]:
+    """Let a UserError name the option because of which an environment cannot be made."""
     try:
-        return make_environment(settings, seed)
+        yield
     except RuntimeError as error:
         raise UserError(f"{recorded_by or '--render'}: {error}") from error
     except ValueError as error:

@@ -118,7 +118,7 @@ def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
         check_display()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about packages that will change: a person who starts a run cannot help that
-        spec = _find(id_)
+        spec = find_spec(id_)
         mode = "human" if settings.render else "rgb_array" if settings.record else ""
         drawing: dict[str, Any] = {"render_mode": mode} if mode else {}  # not all environments accept the argument
         try:
@@ -128,7 +128,7 @@ def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
             raise ValueError(f"{id_} cannot be made: {one_line(error)}") from error
 
 
-def _find(id_: str) -> EnvSpec:
+def find_spec(id_: str) -> EnvSpec:
     """Find exactly this id: without a version, Gymnasium would take the newest: one id would mean several things."""
     if not id_:
         raise ValueError("gymnasium needs a name, as in gymnasium:CartPole-v1")

@@ -9,7 +9,6 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, Saved
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
@@ -32,7 +31,7 @@ from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
     launch_command,
     make_limiter,
-    open_environment,
+    open_vector,
     run_keys,
 )
 from rainbow_iqn_apex.programs.failure import failure_of, failure_reported
@@ -210,12 +209,12 @@ def run_actor(args: Args, stop: threading.Event) -> None:
 
 def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
-    environments = [open_environment(args, seed, args.id_actor) for seed in seeds]
-    policy, where = make_policy(args, environments[0].spec, derive_seed(args.seed, 2, args.id_actor), client, run, stop)
+    environments = open_vector(args, seeds, args.id_actor)
+    policy, where = make_policy(args, environments.spec, derive_seed(args.seed, 2, args.id_actor), client, run, stop)
     limiter = make_limiter(args, policy.spec, run.crews)
     with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)
-        rollout = Rollout(args, policy, VectorEnvironment(environments), clock)
+        rollout = Rollout(args, policy, environments, clock)
         actor = Actor(args, actor_client, rollout, limiter, stop, clock)
         print(f"Actor {args.id_actor} plays {args.entry(args.id_actor).task} on {where}", flush=True)
         try:

@@ -35,6 +35,7 @@ EXAMPLES = {
     "gymnasium:tests.environments.spaced:Scene-v0": "",  # a picture beside numbers
     "gymnasium:HalfCheetah-v5": "",
     "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
+    "gymnasium-vector:CartPole-v1": "",
     "vizdoom:basic": "",
     "vizdoom:my_way_home": "",  # it has no game variables
     "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "",  # a mission beside numbers

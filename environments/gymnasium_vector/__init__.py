@@ -1,0 +1,1 @@
+"""Vector environments of Gymnasium, as their authors make them."""

@@ -1,0 +1,161 @@
+"""Makes vector environments of Gymnasium, and reads what they return.
+
+`gymnasium.make_vec` makes them: by the vector entry point of the id (ale-py has one, a function of one's own may call
+EnvPool), or else one environment after the other.
+"""
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.environments.gymnasium.environment import find_spec
+from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.memory.chunk import MOST
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
+from rainbow_iqn_apex.memory.rows import Array
+
+_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+
+
+class Returned:
+    """What a vector has returned after one step, read for one environment at a time."""
+
+    def __init__(self, made: "MadeVector", step: tuple[Any, Any, Any, Any, dict[str, Any]]) -> None:
+        self._made = made
+        self._obs, self._rewards, self.terminated, self.truncated, self._infos = step
+
+    def obs(self, env: int) -> Array:
+        """Return what an environment shows now: where its episode ended in SAME_STEP, the next one's first."""
+        return self._made.shown(_one(self._made.space, self._obs, env))
+
+    def final_obs(self, env: int) -> Array:
+        """Return the last observation of an episode that has ended in SAME_STEP; raises RunError without one."""
+        found = self._infos.get("final_obs")
+        if isinstance(found, dict):
+            found = _one(self._made.space, found, env)
+        elif found is not None:
+            found = found[env]
+        if found is None:
+            raise RunError(
+                f"{self._made.name}: an episode has ended in SAME_STEP, and its last observation is missing: expected "
+                "it in infos['final_obs']; mend the environment"
+            )
+        return self._made.shown(found)
+
+    def reward(self, env: int) -> float:
+        """Return what an environment gave."""
+        gained = float(self._rewards[env])
+        if not math.isfinite(gained) or abs(gained) > MOST:
+            self._made.refuse(f"its reward is {gained:g}")
+        return gained
+
+
+class MadeVector:
+    """A vector environment of `count` environments; raises ValueError, in one line, if it cannot be made or played.
+
+    `reset` seeds it. A vector entry point with an argument `seed` gets `seed` instead, for a vector like EnvPool's,
+    whose seed is fixed when it is made: a new seed needs a new vector.
+    """
+
+    def __init__(self, settings: EnvironmentSettings, count: int, seed: int) -> None:
+        self.name, self.count = settings.env.partition(":")[2], count
+        if settings.render or settings.record:
+            raise RuntimeError(f"{self.name} is a vector environment, which draws nothing")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about packages that will change: who starts a run cannot help that
+            self._vector, self.is_seeded = _make(self.name, count, seed)
+            self.space, actions = self._vector.single_observation_space, self._vector.single_action_space
+        mode = self._vector.metadata.get("autoreset_mode")
+        if mode not in _MODES:
+            raise ValueError(f"{self.name} cannot be played: expected autoreset NEXT_STEP or SAME_STEP, got {mode}")
+        self.same_step = mode == AutoresetMode.SAME_STEP
+        try:
+            view, self._choice = view_of(self.space), actions_of(actions)
+        except ValueError as error:
+            raise ValueError(f"{self.name} cannot be played: {error}") from error
+        self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
+        self._show = view.show
+
+    def reset(self, seed: int) -> list[Array]:
+        """Begin anew everywhere, and return what each shows."""
+        obs, _ = self._vector.reset(seed=None if self.is_seeded else seed)
+        return [self.shown(_one(self.space, obs, env)) for env in range(self.count)]
+
+    def step(self, actions: Any) -> Returned:
+        """Act in all environments."""
+        chosen = [self._choice.native(self._choice.read(action)) for action in actions]
+        return Returned(self, self._vector.step(np.array(chosen, self._vector.single_action_space.dtype)))
+
+    def shown(self, obs: Any) -> Array:
+        """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
+        shown = self._show(obs)
+        for part in unpack(self.spec.observation, shown):
+            if found := flaw(part, self.spec.parts):
+                self.refuse(f"its observation holds {found}")
+        return shown
+
+    def refuse(self, what: str) -> None:
+        """Raise RunError about numbers that no replay takes."""
+        raise RunError(f"{self.name}: {what}; expected finite numbers up to {MOST:g}, mend the environment")
+
+    def close(self) -> None:
+        """Close Gymnasium's environment."""
+        self._vector.close()
+
+
+def _make(name: str, count: int, seed: int) -> tuple[VectorEnv[Any, Any, Any], bool]:
+    """Make a vector; returns whether its entry point has taken the seed, too."""
+    spec = find_spec(name)
+    try:
+        create = _entry_point(spec)
+        is_seeded = create is not None and "seed" in inspect.signature(create).parameters
+        own = {"seed": seed} if is_seeded else {}
+        made = _with_own_spec(spec, partial(create, **own), count) if create else gymnasium.make_vec(spec, count)
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise ValueError(f"{name} cannot be made: {one_line(error)}") from error
+    if not isinstance(made, VectorEnv) or made.num_envs != count:
+        found = f"{type(made).__name__} of {getattr(made, 'num_envs', 'no')} environments"
+        raise ValueError(f"{name} cannot be played: expected a VectorEnv of {count} environments, got a {found}")
+    return made, is_seeded
+
+
+def _entry_point(spec: EnvSpec) -> Callable[..., Any] | None:
+    entry = spec.vector_entry_point
+    return load_env_creator(entry) if isinstance(entry, str) else entry
+
+
+def _with_own_spec(spec: EnvSpec, create: Callable[..., Any], count: int) -> VectorEnv[Any, Any, Any]:
+    """Make a vector that keeps its own `spec`: Gymnasium puts another there, and EnvPool's vectors need theirs."""
+    before: list[Any] = []
+
+    def make(**kwargs: Any) -> Any:
+        made = create(**kwargs)
+        before.append(getattr(made, "spec", None))
+        return made
+
+    made = gymnasium.make_vec(replace(spec, vector_entry_point=make), num_envs=count)
+    if before[0] is not None:
+        made.unwrapped.spec = before[0]
+    return made
+
+
+def _one(space: spaces.Space[Any], batch: Any, env: int) -> Any:
+    """Return one environment's observation of a batch."""
+    if isinstance(space, spaces.Dict):
+        return {name: _one(inner, batch[name], env) for name, inner in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_one(inner, part, env) for inner, part in zip(space, batch, strict=True))
+    return batch[env]
