@@ -11,6 +11,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.entries import Played, entry_of, parted, task_name
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.programs.common import open_first
+from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResults
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.summary import Summary
@@ -149,6 +150,31 @@ def test_a_report_keeps_games_apart_and_several_at_once_from_one(tmp_path: Path)
         game = together.games[Task(name)]
         assert [len(run.frames) for run in game.runs] == [20] and game.now_mean("saber") == score
     assert "played_together pong, breakout" in together.name
+
+
+def test_the_dashboard_shows_games_apart(tmp_path: Path) -> None:
+    # Mutation: the records of all games in each curve.
+    path = tmp_path / "pong-breakout.csv"
+    TrainingLog(path).append(
+        [EpisodeRecord(T_actors=n + 1, actor=n % 2, episode=n, score_saber=float(n % 2), end="stuck") for n in range(9)]
+    )
+    start = Start({"env": "atari", "game": "pong,breakout", "agent": "impala"}, {}, "abc1234")
+    results = DashboardResults(tmp_path)
+    assert [run["title"] for run in results.scores(["pong-breakout"])["runs"]] == ["pong-breakout"]
+    write_record(path.with_suffix(".json"), RunRecord("pong-breakout", 4, 9, (start,)))
+    for _ in range(2):  # also if the record came later than the log
+        shown = results.scores(["pong-breakout"])
+        assert [run["title"] for run in shown["runs"]] == ["pong-breakout: Pong", "pong-breakout: Breakout"]
+        assert [run["training"]["mean"][-1] for run in shown["runs"]] == [0, 1] and shown["lines"] == []
+    facts = results.facts("pong-breakout")
+    assert facts["game"] == "Pong, Breakout"
+    assert facts["scores"] == {"training, Pong": 0, "training, Breakout": 1}
+    tables = {one.title: one.scores for one in (Task("pong"), Task("breakout"))}
+    assert facts["normalised"]["human"] == {
+        f"training, {title}": table.normalised(score, "human")
+        for (title, table), score in zip(tables.items(), (0, 1), strict=True)
+        if table
+    }
 
 
 @pytest.mark.redis

@@ -62,8 +62,10 @@ class Results:
         for title in list(dict.fromkeys(titles))[:_MOST_COMPARED]:
             with self._read(title) as run:
                 if run:
-                    curves.append(run.scores())
-                    lines = lines if len(curves) > 1 else _lines(run, curves[0])
+                    found = run.scores()
+                    if not curves and len(found) == 1:
+                        lines = _lines(run, found[0])
+                    curves += found
         return {"runs": curves, "lines": lines}
 
     def metrics(self, title: str, names: Sequence[str]) -> dict[str, Any]:
@@ -80,17 +82,23 @@ class Results:
             if not run:
                 return {}
             settings = run.record.starts[-1].settings if run.record else {}
-            newest, scores = run.newest(), run.task.scores
+            several = len(run.tasks) > 1
+            scores: dict[str, float] = {}
+            normalised: dict[str, dict[str, float | None]] = {}
+            for game, task in enumerate(run.tasks):
+                newest = run.newest(game)
+                named = {f"{name}, {task.title}" if several else name: score for name, score in newest.items()}
+                scores |= named
+                if table := task.scores:
+                    for reference in ("human", "world_record"):
+                        known = {name: table.normalised(score, reference) for name, score in named.items()}
+                        normalised.setdefault(reference, {}).update(known)
             return {
-                "game": run.task.title,
+                "game": ", ".join(task.title for task in run.tasks),
                 "agent": str(settings.get("agent", "")),
-                "scores": newest,
-                "normalised": {
-                    reference: {name: scores.normalised(score, reference) for name, score in newest.items()}
-                    for reference in ("human", "world_record")
-                    if scores
-                },
-                "references": references(scores),
+                "scores": scores,
+                "normalised": normalised,
+                "references": references(None if several else run.task.scores),
             }
 
     def films(self, title: str) -> list[dict[str, Any]]:

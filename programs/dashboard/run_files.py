@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
 from rainbow_iqn_apex.monitoring.sinks import history
@@ -21,6 +22,7 @@ from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
 
 _MOMENTS = 500  # of a curve
+_MOST_GAMES = 16  # of a run, whose curves are shown
 _NEWEST = 1000  # episodes, of which those are that the newest moment counts: they may be out of step
 _MOST_LINES = 20_000  # of a history: every second one is left out beyond
 # Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
@@ -30,48 +32,63 @@ _PAUSE_SHARE = 3 / 2000  # of the age
 
 
 class EpisodeLog:
-    """The episodes of a log, and their curve."""
+    """The episodes of a log, and their curves: one for each game that its run plays."""
 
     def __init__(self, path: Path, record_type: type[EpisodeRecord]) -> None:
         self._tail, self._type = Tail(path), record_type
         self._path = path
-        self._records: list[EpisodeRecord] = []
         self._fault: ValueError | None = None  # of a line that is no episode
-        self._whole = self._drawn = 0  # episodes in a curve that was made of all, and in the curve as it is
-        self._base: Sequence[Moment] = ()  # the curve that was made of all
-        self.curve: Sequence[Moment] = ()
+        self.curves = [_Curve()]
 
     @property
     def has_more(self) -> bool:
         """Whether a part of the file is still to be read."""
         return self._tail.has_more
 
-    def look(self) -> None:
+    def look(self, games: int) -> None:
         """Read what is new, of a large file a part; raises OSError without a file, ValueError for a foreign one."""
+        if games != len(self.curves):  # the run's record was not there yet
+            known = [record for curve in self.curves for record in curve.records]
+            self.curves = [_Curve() for _ in range(games)]
+            self._add(known)
         kinds, header = [field.parse for field in FIELDS[self._type].values()], header_of(self._type)
         lines, anew = self._tail.read()
         if anew:
-            self._records, self._whole, self._drawn, self._fault = [], 0, -1, None
+            self.curves, self._fault = [_Curve() for _ in range(games)], None
         if lines:
             content = lines if anew else f"{header}\n".encode() + lines
             try:
                 found = [self._type(*values) for values in parse_csv(content, self._path, header, kinds)]
             except ValueError as error:
                 self._fault, found = error, []
-            self._records += found
-        if len(self._records) != self._drawn:
-            self._drawn = len(self._records)
-            self._draw()
+            self._add(found)
         if self._fault:
             raise self._fault
 
-    def _draw(self) -> None:
+    def _add(self, records: Sequence[EpisodeRecord]) -> None:
+        for curve, played in zip(self.curves, parted(records, len(self.curves)), strict=True):
+            curve.add(played)
+
+
+class _Curve:
+    """The episodes of a game, and their curve."""
+
+    def __init__(self) -> None:
+        self.records: list[EpisodeRecord] = []
+        self.moments: Sequence[Moment] = ()
+        self._whole = 0  # episodes in the curve when it was made of all
+        self._base: Sequence[Moment] = ()  # the curve as it was then
+
+    def add(self, records: Sequence[EpisodeRecord]) -> None:
         """Bring the curve up to date: its end with each episode, and the whole, which takes long, when it has grown."""
-        if not self._whole or self._drawn - self._whole > self._whole // _MOMENTS:
-            self._whole = self._drawn
-            self.curve = self._base = rolling_summaries(self._records, max_moments=_MOMENTS)
+        if not records:
+            return
+        self.records += records
+        if not self._whole or len(self.records) - self._whole > self._whole // _MOMENTS:
+            self._whole = len(self.records)
+            self.moments = self._base = rolling_summaries(self.records, max_moments=_MOMENTS)
         else:
-            self.curve = [*self._base, rolling_summaries(self._records[-_NEWEST:], max_moments=2)[-1]]
+            self.moments = [*self._base, rolling_summaries(self.records[-_NEWEST:], max_moments=2)[-1]]
 
 
 class History:
@@ -166,6 +183,11 @@ class RunFiles:
         return self.record.task if self.record else task_without_record(self.key.task)
 
     @property
+    def tasks(self) -> Sequence[Task]:
+        """Return what the run plays, one task or several."""
+        return self.record.tasks if self.record else (self.task,)
+
+    @property
     def has_more(self) -> bool:
         """Whether a part of a file is still to be read: the page asks again."""
         return self._training.has_more or self._evaluation.has_more or self.history.has_more
@@ -173,7 +195,8 @@ class RunFiles:
     def look(self) -> None:
         """Read what is new in all files, of large ones a part."""
         self.problem = ""
-        for part in (self._read_record, self._training.look, self._evaluation.look, self.history.look):
+        logs = (lambda: self._training.look(len(self.tasks)), lambda: self._evaluation.look(len(self.tasks)))
+        for part in (self._read_record, *logs, self.history.look):
             try:
                 part()
             except FileNotFoundError:
@@ -190,20 +213,23 @@ class RunFiles:
     def _read_record(self) -> None:
         self.record = read_record(self._record_path)
 
-    @property
-    def _curves(self) -> dict[str, Sequence[Moment]]:
-        return {"training": self._training.curve, "evaluation": self._evaluation.curve}
+    def _curves(self, game: int) -> dict[str, Sequence[Moment]]:
+        logs = {"training": self._training, "evaluation": self._evaluation}
+        return {name: log.curves[game].moments if game < len(log.curves) else () for name, log in logs.items()}
 
-    def newest(self) -> dict[str, float]:
-        """Return the mean scores of the newest episodes."""
-        return {name: moments[-1].summary.mean for name, moments in self._curves.items() if moments}
+    def newest(self, game: int) -> dict[str, float]:
+        """Return the mean scores of the newest episodes of a game, by its number in the run."""
+        return {name: moments[-1].summary.mean for name, moments in self._curves(game).items() if moments}
 
-    def scores(self) -> dict[str, Any]:
-        """Return the curves of the scores for the page."""
+    def scores(self) -> list[dict[str, Any]]:
+        """Return the curves of the scores for the page: a pair for each game."""
         repeat = self.record.action_repeat if self.record else 4
-        return {"title": self.key.title, "repeat": repeat, "problem": self.problem, "has_more": self.has_more} | {
-            name: self._curve(moments) for name, moments in self._curves.items()
-        }
+        same = {"repeat": repeat, "problem": self.problem, "has_more": self.has_more}
+        titles = [self.key.title] if len(self.tasks) == 1 else [f"{self.key.title}: {one.title}" for one in self.tasks]
+        return [
+            {"title": title} | same | {name: self._curve(moments) for name, moments in self._curves(game).items()}
+            for game, title in enumerate(titles[:_MOST_GAMES])
+        ]
 
     def _curve(self, moments: Sequence[Moment]) -> dict[str, Any]:
         steps = [moment.newest.T_actors for moment in moments]

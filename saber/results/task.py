@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from rainbow_iqn_apex.environments.dmlab.levels import LevelScores, scores_of
-from rainbow_iqn_apex.environments.entries import entries, task_name
+from rainbow_iqn_apex.environments.entries import MOST_ENTRIES, entries, task_name
 from rainbow_iqn_apex.saber.results.atari_scores import GameScores, read_scores
 
 _SNAKE_CASE = re.compile(r"[a-z0-9_]+")
@@ -54,7 +54,7 @@ class Task:
 def tasks_of(name: str, settings: Mapping[str, Any]) -> tuple[Task, ...]:
     """Return what a run of these settings plays, one task or several; `name` is the run's in the names of files."""
     env, game = (str(settings.get(option, default)) for option, default in (("env", "atari"), ("game", name)))
-    if len(played := entries(env, game)) == 1:
+    if not 1 < len(played := entries(env, game)) <= MOST_ENTRIES:
         return (Task(name, env),)
     return tuple(Task(task_name(*one), one.env) for one in played)
 

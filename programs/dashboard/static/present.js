@@ -79,7 +79,8 @@ function scoreEntry(name, score, facts) {
     const share = facts.normalised?.[key]?.[name];
     return Number.isFinite(share) ? [`${percent(share)} of the ${label}`] : [];
   });
-  return [name === "training" ? "Score in training" : "Score in evaluation", number(score, 4), parts.join(", ")];
+  const [where, game] = name.split(", ");
+  return [`Score in ${where}${game ? ` of ${game}` : ""}`, number(score, 4), parts.join(", ")];
 }
 
 // What an inference server does: how many actors ask it, how much it computes together, and how long they wait.
