@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.saber.report.groups import Group
 from rainbow_iqn_apex.saber.report.runs import Run
-from rainbow_iqn_apex.saber.report.settings import applicable, is_atari
+from rainbow_iqn_apex.saber.report.settings import TOGETHER, applicable, is_atari
 
 _OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
 _OF_IMAGES = {"architecture"}  # no record has whether another environment has images
@@ -21,6 +21,7 @@ def describe_agent(group: Group) -> str:
     parts = [str(settings["agent"])]
     known = settings.keys() - (set() if is_atari(settings) else _OF_IMAGES)
     parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in known]
+    parts += [f"{settings[TOGETHER]} in one run, whose frames are those of all"] if TOGETHER in settings else []
     parts += ["begun from weights of another run"] if settings.get("model", "none") != "none" else []
     return f"{', '.join(parts)}."
 

@@ -18,7 +18,7 @@ FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
 FREE |= {"device", "precision", "replay_device", "learner_threads", "length_actor_buffer"}
 
 _TITLES = {"rainbow": "Rainbow", "rainbow_iqn": "Rainbow-IQN", "vmpo": "V-MPO", "vtrace": "V-trace"}
-_TOGETHER = "played_together"  # of a run that plays several games: which they are
+TOGETHER = "played_together"  # of a run that plays several games: which they are
 _ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
 
 
@@ -67,7 +67,7 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
     if "env" in found:
         found["env"] = str(found["env"]).partition(":")[0]
     if len(played := entries(str(settings.get("env", "atari")), str(settings.get("game", "")))) > 1:
-        found[_TOGETHER] = ", ".join(task_name(*one) for one in played)
+        found[TOGETHER] = ", ".join(task_name(*one) for one in played)
     if "model" in found:
         found["model"] = "none" if begun_from is None else "a snapshot"
     return found
@@ -75,7 +75,7 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
 
 def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) -> str:
     """Write one of the `comparable` settings of an agent; a dash stands for one that it does not have."""
-    if name == _TOGETHER:
+    if name == TOGETHER:
         return str(settings.get(name, "one game or environment"))
     unused = foreign(settings, options) | _unused(settings)
     return str(settings.get(name, UNUSED if name in unused else NOT_RECORDED))
@@ -83,5 +83,5 @@ def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) 
 
 def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether no setting that both record differs: programs record new settings while a benchmark's runs are made."""
-    together = one.get(_TOGETHER) == other.get(_TOGETHER)
+    together = one.get(TOGETHER) == other.get(TOGETHER)
     return together and all(one[name] == other[name] for name in one.keys() & other.keys())

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.common import open_environment, open_vector
 from rainbow_iqn_apex.saber.results.training_log import read_records
+from tests.documents import write_modules
 from tests.environments.counting import Counting
 from tests.system import LEARNER, System
 
@@ -183,11 +184,7 @@ def test_the_emulators_vector_plays_in_both_modes(mode: str) -> None:
 @pytest.mark.skipif(not find_spec("envpool"), reason="envpool is not installed")
 def test_envpools_vector_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Poles of EnvPool, beside those of Gymnasium: as long under the same action.
-    (tmp_path / "pools.py").write_text(
-        "import envpool, gymnasium\n"
-        "def poles(num_envs, seed):\n    return envpool.make_gymnasium('CartPole-v1', num_envs=num_envs, seed=seed)\n"
-        "gymnasium.register('pools/CartPole-v1', vector_entry_point=poles)\n"
-    )
+    write_modules("docs/environments.md", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     id_ = "gymnasium-vector:pools:pools/CartPole-v1"
     played = vector(id_)
