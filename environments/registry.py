@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.dmlab.levels import ALL, DMLAB30
 from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
@@ -59,7 +60,10 @@ ENVIRONMENTS = {
         "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, example="basic"
     ),
     "dmlab": Entry(
-        "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment", DmlabOptions, "explore_goal_locations_small"
+        "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment",
+        DmlabOptions,
+        "explore_goal_locations_small",
+        names_of=lambda name: DMLAB30 if name == ALL else (name,),
     ),
     "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
 }

@@ -55,7 +55,7 @@ def open_environment(
     training, if there are any.
     """
     with _named(args, recorded_by):
-        return make_environment(_settings(args, entry, recorded_by), seed)
+        return make_environment(_settings(args, entry, recorded_by, evaluation=evaluation), seed)
 
 
 def open_vector(args: Args, seeds: list[int], entry: int) -> Vector:
@@ -70,7 +70,7 @@ def open_vector(args: Args, seeds: list[int], entry: int) -> Vector:
     return VectorEnvironment([open_environment(args, seed, entry) for seed in seeds])
 
 
-def _settings(args: Args, entry: int, recorded_by: str) -> EnvironmentSettings:
+def _settings(args: Args, entry: int, recorded_by: str, *, evaluation: bool = False) -> EnvironmentSettings:
     played = args.entry(entry)
     return EnvironmentSettings(
         env=played.env,
@@ -101,12 +101,13 @@ def option_of(args: Args) -> str:
     return "--game" if args.env == "atari" else "--env"
 
 
-def open_first(args: Args) -> Environment:
-    """Open the first of the environments that the run lists, after a look that the others have the same spaces.
+def look_at_entries(args: Args) -> Environment:
+    """Open all environments that the run lists, one after the other, and return the first, closed.
 
-    Raises UserError if one of them has other observations or actions.
+    Raises UserError if one of them has other observations or actions than the first.
     """
     first = open_environment(args, args.seed)
+    first.close()  # some engines allow one in a process
     for entry in range(1, len(args.entries)):
         with closing(open_environment(args, args.seed, entry)) as environment:
             if differing := _differing(first, environment):

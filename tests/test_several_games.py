@@ -10,7 +10,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.entries import Played, entry_of, parted, task_name
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.programs.common import open_first
+from rainbow_iqn_apex.programs.common import look_at_entries
 from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResults
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
@@ -52,6 +52,12 @@ def test_a_list_is_of_entries_with_one_name(words: str, task: str, entries: list
         assert alone.entries == (args.entries[number % len(entries)],)
 
 
+def test_a_name_may_stand_for_many() -> None:
+    args = parsed("--env dmlab:dmlab30")
+    assert args.task == "dmlab30" and len(set(args.entries)) == 30
+    assert args.entry(31).env == "dmlab:rooms_exploit_deferred_effects" != args.entry(0).env == args.entry(30).env
+
+
 def test_a_long_list_has_a_name_that_files_can_have() -> None:
     games = ",".join(f"game_of_number_{number}" for number in range(57))
     assert task_name("atari", games) == "game_of_number_0-and-56-more"
@@ -76,13 +82,13 @@ def test_each_name_of_a_list_is_checked(words: str, error: str) -> None:
 def test_other_spaces_are_refused_in_one_line() -> None:
     # Mutation: compare actions alone.
     with pytest.raises(UserError) as refused:
-        open_first(parsed("--env gymnasium:CartPole-v1,CartPole-v0,Acrobot-v1"))
+        look_at_entries(parsed("--env gymnasium:CartPole-v1,CartPole-v0,Acrobot-v1"))
     assert str(refused.value) == (
         "--env: all that it lists must have the same observations and actions, and Acrobot-v1 has float32 [6], where "
         "CartPole-v1 has float32 [4]"
     )
-    open_first(parsed(POLES)).close()
-    open_first(parsed("--game pong,skiing")).close()
+    look_at_entries(parsed(POLES))
+    look_at_entries(parsed("--game pong,skiing"))
 
 
 def test_episodes_are_parted_by_who_played_them() -> None:

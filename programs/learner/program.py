@@ -27,7 +27,7 @@ from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
-from rainbow_iqn_apex.programs.common import connect_to_redis, make_limiter, open_first, option_of
+from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter, option_of
 from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (
@@ -66,8 +66,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     team = join(os.environ, device)
     share = share_of(args, team)
     check_same_settings(team, args)
-    environment = open_first(replace(args, render=False))
-    environment.close()
+    environment = look_at_entries(replace(args, render=False))
     _check_entries(args)
     place = Place(client, device, environment.spec)
     if team.rank:

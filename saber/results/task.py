@@ -50,6 +50,12 @@ class Task:
         kind, _, level = self.env.partition(":")
         return scores_of(level) if kind == "dmlab" else None
 
+    def human_share(self, score: float) -> float | None:
+        """Return a score as a share, 0 for the random agent and 1 for the human; None if no human's is known."""
+        if self.scores:
+            return self.scores.normalised(score, "human")
+        return self.level_scores.normalised(score) if self.level_scores else None
+
 
 def tasks_of(name: str, settings: Mapping[str, Any]) -> tuple[Task, ...]:
     """Return what a run of these settings plays, one task or several; `name` is the run's in the names of files."""
@@ -61,7 +67,7 @@ def tasks_of(name: str, settings: Mapping[str, Any]) -> tuple[Task, ...]:
 
 def mean_over(scores: Sequence[tuple[Task, float]]) -> float:
     """Return the mean over tasks of their scores: of several that all have a human's, of the human-normalised ones."""
-    normalised = [task.scores.normalised(score, "human") if task.scores else None for task, score in scores]
+    normalised = [task.human_share(score) for task, score in scores]
     if len(scores) > 1 and (known := [one for one in normalised if one is not None]) and len(known) == len(scores):
         return fmean(known)
     return fmean(score for _, score in scores)
