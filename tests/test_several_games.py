@@ -1,6 +1,5 @@
 """Runs of several games or environments: actors play them in turn, and all that is written keeps them apart."""
 
-import json
 import signal
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.summary import Summary
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from rainbow_iqn_apex.saber.results.task import Task, mean_over
@@ -25,10 +25,13 @@ from tests.system import EVALUATION, EVALUATORS, LEARNER, Run, System
 
 POLES = "--env gymnasium:CartPole-v1,CartPole-v0"  # of 500 and of 200 steps at most, and else the same
 SHORT = (
-    f"{POLES} --agent impala --history-length 1 --unroll-length 5 --batch-size 4 --hidden-size 16 --T-max 4000 "
+    "--agent impala --history-length 1 --unroll-length 5 --batch-size 4 --hidden-size 16 --T-max 4000 "
     "--log-interval 500 --learner-threads 1 --disable-cuda"
 ).split()
 NAME = "CartPole-v1-CartPole-v0"
+_MODULE = "tests.environments.counting"
+PAYING = ["--env", f"gymnasium:{_MODULE}:counting/One-v0,{_MODULE}:counting/Two-v0"]
+SCORES = {f"{_MODULE}-counting-One-v0": 5, f"{_MODULE}-counting-Two-v0": 10}
 
 
 def parsed(words: str) -> options.Args:
@@ -186,39 +189,37 @@ def test_the_dashboard_shows_games_apart(tmp_path: Path) -> None:
 @pytest.mark.redis
 @pytest.mark.slow
 def test_a_run_of_two_plays_logs_evaluates_and_resumes_both(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    # Mutation: actors that open entry 0, whose episodes last 500 steps.
-    with System(redis_port, run_name, tmp_path, [*SHORT, "--evaluation-episodes", "3"], actors=3) as system:
+    # Mutations: actors that open entry 0; an evaluation actor that plays one entry alone; an evaluation of entry 0.
+    name, (one, two) = parsed(" ".join(PAYING)).task, SCORES
+    with System(redis_port, run_name, tmp_path, [*PAYING, *SHORT], actors=3) as system:
         system.start(EVALUATORS[0])
-        system.wait_for("0", "plays CartPole-v1")
-        system.wait_for("1", "plays CartPole-v0")
-        system.wait_for("2", "plays CartPole-v1")
+        system.start(EVALUATORS[1])
         system.wait_for(LEARNER, "T = 1000 ")
         system.restart(LEARNER, signal.SIGTERM)
         assert system.learner.finish(400) == 0, system.last_words()
-        assert "goes on after" in system.printed("1") and "plays CartPole-v0" in system.printed("1")
-        assert "Scores CartPole-v1 " in system.printed(LEARNER)
-    records = read_records(tmp_path / f"{NAME}.csv")
-    assert {record.actor for record in records} == {0, 1, 2}
-    assert EvaluationScores(tmp_path / f"{NAME}_evaluation.csv").records
+        assert all(f"Actor {actor} goes on after" in system.printed(str(actor)) for actor in range(3))
+        line = f"Scores {one} 5.00 level with 5.00, {two} 10.00 level with 10.00, means of up to 100 episodes of each"
+        assert line in system.printed(LEARNER)
+    records = read_records(tmp_path / f"{name}.csv")
+    assert {(record.actor, record.score_saber) for record in records} == {(0, 5), (1, 10), (2, 5)}
+    evaluations = EvaluationScores(tmp_path / f"{name}_evaluation.csv").records
+    played = {(record.actor, record.episode % 2, record.score_saber) for record in evaluations}
+    assert played == {(0, 0, 5), (0, 1, 10), (1, 0, 10), (1, 1, 5)}
     pages = {path.name for path in tmp_path.glob("Reward_*.html")}
-    assert pages == {f"Reward_{NAME}_CartPole-v1.html", f"Reward_{NAME}_CartPole-v0.html"}
-    assert [task.key for task in Results(read_inputs([tmp_path])).tasks] == [
-        "gymnasium:CartPole-v0",
-        "gymnasium:CartPole-v1",
-    ]
+    assert pages == {f"Reward_{name}_{task}.html" for task in SCORES}
+    (agent,) = Results(read_inputs([tmp_path])).agents
+    assert {task.name: game.now_mean("saber") for task, game in agent.games.items()} == SCORES
     with Run(redis_port, run_name, tmp_path, ["--evaluation-episodes", "3", "--disable-cuda"]) as run:
-        code, out, errors = run.start(EVALUATION, "--model", str(tmp_path)).end()
-        assert (code, errors) == (0, ""), errors
-        assert out.count("episodes: ") == 2 and "plays CartPole-v1" in out and "plays CartPole-v0" in out
-        stems = {path.name.partition("_last")[0] for path in (tmp_path / "evaluations").glob("*.csv")}
-        assert stems == {"CartPole-v1", "CartPole-v0"}
-        settings = [json.loads(path.read_text())["settings"] for path in (tmp_path / "evaluations").glob("*.json")]
-        assert {one["env"] for one in settings} == {"gymnasium:CartPole-v1", "gymnasium:CartPole-v0"}
+        code, out, errors = run.start(EVALUATION, "--model", str(tmp_path), *PAYING).end()
+    assert (code, errors) == (0, "") and all(f"plays {task}: 3 episodes" in out for task in SCORES)
+    logs = {path.name.partition("_last")[0]: path for path in (tmp_path / "evaluations").glob("*.csv")}
+    found = {task: {episode.record.score_saber for episode in read_evaluation(path)} for task, path in logs.items()}
+    assert found == {task: {score} for task, score in SCORES.items()}
 
 
 @pytest.mark.redis
 def test_a_learner_of_more_games_than_actors_is_refused(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    with Run(redis_port, run_name, tmp_path, SHORT) as run:
+    with Run(redis_port, run_name, tmp_path, [*POLES.split(), *SHORT]) as run:
         refusal = run.refusal(LEARNER, "--nb-actor", "1")
         assert refusal.endswith(
             "at least 2 actors, one for each that --env lists, got 1; --force leaves out the rest\n"

@@ -39,6 +39,30 @@ class Counting(gymnasium.Env[dict[str, Any], Any]):
         return {"episode": np.full(1, self.episode, np.float32), "step": np.full(2, self.at, np.float32)}
 
 
+class Paying(gymnasium.Env[Any, Any]):
+    """Five steps, each of which pays the same: the score tells which environment it was."""
+
+    observation_space = spaces.Box(0, 5, (2,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, pay: float) -> None:
+        self.pay, self.at = pay, 0
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: Any = None,  # noqa: ARG002 - Gymnasium looks for it
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002 - all pay the same
+        self.at += 1
+        return np.full(2, self.at, np.float32), self.pay, self.at == 5, False, {}
+
+
 class Forgetful(SyncVectorEnv):
     """A vector with the mode SAME_STEP that does not hand out what its episodes end with."""
 
@@ -58,5 +82,7 @@ def make_too_many(num_envs: int) -> SyncVectorEnv:
 for name, mode in (("Next", "NEXT_STEP"), ("Same", "SAME_STEP"), ("Disabled", "DISABLED")):
     kwargs = {"vector_kwargs": {"autoreset_mode": AutoresetMode[mode]}}
     gymnasium.register(f"counting/{name}-v0", entry_point=f"{__name__}:Counting", kwargs=kwargs)
+for name, pay in (("One", 1.0), ("Two", 2.0)):
+    gymnasium.register(f"counting/{name}-v0", entry_point=f"{__name__}:Paying", kwargs={"pay": pay})
 gymnasium.register("counting/Forgetful-v0", vector_entry_point=f"{__name__}:make_forgetful")
 gymnasium.register("counting/Wrong-v0", vector_entry_point=f"{__name__}:make_too_many")
