@@ -50,6 +50,7 @@ class Environment(Protocol):
     spec: EnvironmentSpec  # of observations and actions
     action_repeat: int  # frames per agent step, at 60 frames per second of game time
     pictures_per_second: float  # of what `pictures` gives, at normal speed
+    # An environment whose rewards are not its score also has `gained`, what the last step adds to the score: a float.
     end: str  # why the episode ended, once it has: "game_over", "stuck" or "time_limit"; empty before
 
     def reset(self) -> Row:
@@ -75,3 +76,9 @@ class Environment(Protocol):
     def close(self) -> None:
         """Give back windows, files and processes."""
         ...
+
+
+def gained(environment: Environment, row: Row) -> float:
+    """Return what the step that led to a row adds to the score: its reward, unless the environment tells otherwise."""
+    found: float = getattr(environment, "gained", row.reward)
+    return found

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rainbow_iqn_apex.environments.interface import Environment
+from rainbow_iqn_apex.environments.interface import Environment, gained
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.hindsight import Judge
@@ -95,7 +95,7 @@ class VectorEnvironment:
         for env, action in zip(stepped, actions, strict=True):
             environment = self.environments[env]
             row = environment.step(action)
-            self._scores[env].add(row.reward)
+            self._scores[env].add(gained(environment, row))
             if row.step_type == StepType.LAST:
                 ended[env] = row
                 episodes.append(self._scores[env].record(env, self._episodes[env], environment.end))
