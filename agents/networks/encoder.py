@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers
+from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers, lecun_normal
 from rainbow_iqn_apex.agents.networks.words import Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -149,6 +149,8 @@ class Encoder(Trunk):
         super().__init__(spec)
         self.dense = nn.Linear(self.nb_features, spec.features)
         self.nb_features = spec.features
+        if spec.architecture == "deep-football":
+            lecun_normal(self.dense)
         if self.is_convolution and not spec.learns:
             self.body[1:].to(spec.precision)
             self.dense.to(spec.precision)

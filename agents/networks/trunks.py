@@ -1,10 +1,13 @@
 """The convolutions of pictures, by `--architecture`: each begins with a convolution and ends with a ReLU."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+_CUT_DEVIATION = 0.87962566  # of a normal of deviation 1 that is cut at -2 and 2
 
 
 def _plain(*convolutions: nn.Conv2d) -> nn.Sequential:
@@ -51,12 +54,29 @@ def _residual(*widths: int) -> Callable[[int], nn.Sequential]:
     return make
 
 
+def lecun_normal(module: nn.Module) -> None:
+    """Draw first weights from normals of variance 1 / inputs, cut at two deviations; let biases begin at 0."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            deviation = 1 / math.sqrt(layer.weight[0].numel()) / _CUT_DEVIATION
+            nn.init.trunc_normal_(layer.weight, 0.0, deviation, -2 * deviation, 2 * deviation)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+
+
+def _football(channels: int) -> nn.Sequential:
+    """Return the stacks of the central-inference system's football network, and its first weights."""
+    body = _residual(16, 32, 32, 32)(channels)
+    lecun_normal(body)
+    return body
+
+
 TRUNKS: dict[str, Callable[[int], nn.Sequential]] = {  # channels of a stack -> layers
     "canonical": dqn,
     "shallow": dqn,
     "data-efficient": data_efficient,
     "deep": _residual(16, 32, 32),
-    "deep-football": _residual(16, 32, 32, 32),  # the stacks of the central-inference system's football network
+    "deep-football": _football,
 }
 
 

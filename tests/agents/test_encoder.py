@@ -131,3 +131,16 @@ def test_a_text_is_read_to_its_last_word_by_an_lstm() -> None:
     trunk = Trunk(EncoderSpec(Field((5,), "int16", vocabulary=10), 2, "deep", 7))
     stacked = torch.stack([torch.roll(texts, 1, 0), texts], 1)  # [B, S, W]
     torch.testing.assert_close(trunk(stacked), trunk.body[0](texts))
+
+
+def test_the_football_network_begins_lecun_normal() -> None:
+    # Mutation: leave out the cut's deviation, or the dense layer.
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderSpec(Field((4, 72, 96), "uint8"), 1, "deep-football", 256))
+    layers = [layer for layer in encoder.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)]
+    assert len(layers) == 4 * 5 + 1 and encoder.dense.weight.shape == (256, 32 * 5 * 6)
+    for layer in layers:
+        scaled = layer.weight.detach() * layer.weight[0].numel() ** 0.5
+        assert scaled.std().item() == pytest.approx(1, abs=4 / scaled.numel() ** 0.5)
+        assert scaled.abs().max() <= 2 / 0.8796
+        assert layer.bias is not None and not layer.bias.any()
