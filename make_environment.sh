@@ -3,6 +3,7 @@
 #
 #   bash make_environment.sh            what the programs need
 #   bash make_environment.sh --dev      what the tests need as well
+#   bash make_environment.sh --football gfootball, too, which is compiled here (ten minutes of a processor)
 #
 # PYTHON=...         the interpreter to use, instead of the first suitable one on the PATH
 # RAINBOW_VENV=...   an environment of your own (conda's $CONDA_PREFIX, say): it is used as it is, nothing is installed
@@ -124,6 +125,29 @@ install() {
   rm -f "$half_done"
 }
 
+# The Debian packages that gfootball is compiled with, and that are not here; none is named on other systems.
+absent_libraries() {
+  local name
+  command -v dpkg-query >/dev/null || return 0
+  for name in cmake g++ libboost-{filesystem,python,system,thread}-dev lib{egl,gl}-dev libsdl2{,-gfx,-image,-ttf}-dev; do
+    [[ $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null || true) == *" installed" ]] || printf ' %s' "$name"
+  done
+}
+
+# There is no wheel. Its scripts find the interpreter on the PATH; what it asks for besides is for its own environments.
+build_football() {
+  local absent
+  if "$venv/bin/python" -c 'import gfootball_engine' 2>/dev/null; then
+    return
+  fi
+  absent=$(absent_libraries)
+  [[ -z $absent ]] || fail "gfootball is compiled with packages that are missing: sudo apt-get install$absent"
+  say "compiling gfootball (ten minutes of a processor)"
+  pip_install psutil 'setuptools<80' wheel
+  PATH=$PWD/.venv/bin:$PATH pip_install --no-deps --no-build-isolation gfootball==2.10.2 ||
+    fail "gfootball could not be compiled (pip's message is above)"
+}
+
 # The bundled server under the name that the documents call it by, with the program that checks its file.
 link_server() {
   local server name
@@ -150,9 +174,9 @@ if [[ -n ${RAINBOW_VENV:-} ]]; then
 fi
 
 case ${1:-} in
-  '') files=(requirements.txt) ;;
+  '' | --football) files=(requirements.txt) ;;
   --dev) files=(requirements.txt requirements-extra.txt requirements-dev.txt) ;; # all that the last one names
-  *) fail "unknown option $1 (only --dev)" ;;
+  *) fail "unknown option $1 (only --dev and --football)" ;;
 esac
 requirements=()
 for file in "${files[@]}"; do requirements+=(-r "$file"); done
@@ -164,3 +188,4 @@ if ! up_to_date; then
   up_to_date || install # the call that was waited for may have done it
 fi
 say "$PWD/.venv is ready ($(.venv/bin/python -V 2>&1), torch $(cat .venv/.torch))"
+[[ ${1:-} != --football ]] || build_football

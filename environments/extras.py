@@ -10,6 +10,7 @@ PACKAGES = {
     "dm-control": ("shimmy>=2.0", "dm-control>=1.0.50", *_MUJOCO),
     "minigrid": ("minigrid>=3.2",),
     "vizdoom": ("vizdoom>=1.3.2",),
+    "football": ("envpool>=1.2.5",),
 }
 # They ask for packages that nothing here uses, such as NumPy 1, and are installed without them: no extras for pip.
 PACKAGES_ALONE = {"procgen": ("procgen2>=0.10.7",)}
@@ -19,6 +20,7 @@ _MODULES = {
     "minigrid": ("minigrid",),
     "procgen": ("procgen",),
     "vizdoom": ("vizdoom",),
+    "football": ("envpool",),
 }
 
 

@@ -15,6 +15,7 @@ from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.dmlab.levels import ALL, DMLAB30
 from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
+from rainbow_iqn_apex.environments.football.options import FootballOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.vector import Vector
@@ -48,6 +49,11 @@ class Entry(NamedTuple):
 
 ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment"),
+    "football": Entry(
+        "rainbow_iqn_apex.environments.football.environment:make_football",
+        FootballOptions,
+        "11_vs_11_easy_stochastic",
+    ),
     "gymnasium": Entry(
         "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"
     ),

@@ -42,6 +42,7 @@ EXAMPLES = {
     "dmlab:explore_goal_locations_small": "",  # on a stand-in for its engine
     "procgen:bigfish": "",
     "procgen:leaper": "",
+    "football:academy_empty_goal_close": "",
 }
 EXTRAS = {
     "gymnasium:HalfCheetah-v5": "mujoco",
@@ -51,12 +52,17 @@ EXTRAS = {
     "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "minigrid",
     "procgen:bigfish": "procgen",
     "procgen:leaper": "procgen",
+    "football:academy_empty_goal_close": "football",
 }
+SLOW = ("football:academy_empty_goal_close",)  # a step takes 10 ms, and an engine a second to begin
 
 
 def example(env: str) -> Any:
     lacking = missing(EXTRAS[env]) if env in EXTRAS else ""
-    marks = [pytest.mark.skipif(bool(lacking), reason=lacking), *([pytest.mark.slow] if ":ALE/" in env else [])]
+    marks = [
+        pytest.mark.skipif(bool(lacking), reason=lacking),
+        *([pytest.mark.slow] if ":ALE/" in env or env in SLOW else []),
+    ]
     return pytest.param(env, marks=marks)
 
 

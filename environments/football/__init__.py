@@ -1,0 +1,1 @@
+"""Google Research Football, with either of two engines: envpool's, or gfootball's own."""

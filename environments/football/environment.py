@@ -1,0 +1,54 @@
+"""Google Research Football (Kurach et al. 2020, arXiv 1907.11180): --env football:<scenario>.
+
+We are the left team and move its active player. The observation is the Super Mini Map: four planes of points, of our
+team, the others, the ball and the active player. The score is the difference of goals. A match that ends because its
+time is up ends as "time_limit".
+"""
+
+import difflib
+from importlib.util import find_spec
+
+from rainbow_iqn_apex.environments.display import check_display
+from rainbow_iqn_apex.environments.extras import missing
+from rainbow_iqn_apex.environments.football.options import SCENARIOS, FootballOptions
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+
+_BUILD = "build it with: bash make_environment.sh --football"
+
+
+def make_football(settings: EnvironmentSettings, seed: int) -> Environment:
+    """Make a scenario's environment, with the engine that the options ask for; raises ValueError if that cannot be."""
+    options = settings.own
+    assert isinstance(options, FootballOptions)
+    scenario = settings.env.partition(":")[2]
+    if scenario not in SCENARIOS:
+        close = difflib.get_close_matches(scenario, SCENARIOS, n=3, cutoff=0.4) or SCENARIOS[:3]
+        raise ValueError(f"football has no scenario {scenario!r}; did you mean {' or '.join(close)}?")
+    engine = _engine(options)
+    if settings.render:
+        check_display()
+        raise RuntimeError("football opens no window; --record and --record-evaluations film the pitch from above")
+    if engine == "envpool":
+        from rainbow_iqn_apex.environments.football.envpool_engine import EnvpoolFootball
+
+        return EnvpoolFootball(scenario, settings, seed)
+    from rainbow_iqn_apex.environments.football.gfootball_engine import GfootballFootball
+
+    return GfootballFootball(scenario, settings, seed)
+
+
+def _engine(options: FootballOptions) -> str:
+    """Return the name of the engine to play with; raises ValueError if it is not there, or cannot do what is asked."""
+    lacks_envpool, has_gfootball = missing("football"), bool(find_spec("gfootball_engine"))
+    name = options.football_engine
+    if name == "auto":
+        if lacks_envpool and not has_gfootball:
+            raise ValueError(f"football cannot be made: {lacks_envpool}; or take gfootball: {_BUILD}")
+        name = "gfootball" if lacks_envpool else "envpool"
+        if name == "envpool" and options.football_planes + options.football_rewards != "72x96scoring":
+            name = "gfootball"  # envpool has nothing else
+    if name == "envpool" and lacks_envpool:
+        raise ValueError(f"football cannot be made: {lacks_envpool}")
+    if name == "gfootball" and not has_gfootball:
+        raise ValueError(f"football cannot be made: gfootball is missing; {_BUILD}")
+    return name
