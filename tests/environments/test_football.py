@@ -6,6 +6,7 @@ import signal
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ engines = pytest.mark.parametrize(
 )
 
 
-def make(engine: str, scenario: str = CLOSE, seed: int = 0, *, record: bool = False, **options: str) -> Environment:
+def make(engine: str, scenario: str = CLOSE, seed: int = 0, *, record: bool = False, **options: Any) -> Environment:
     own = FootballOptions(football_engine=engine, **options)
     return make_football(EnvironmentSettings(env=f"football:{scenario}", own=own, record=record), seed)
 
