@@ -11,6 +11,7 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
 readonly venv=${RAINBOW_VENV:-.venv}
+readonly alone=requirements-alone.txt
 readonly half_done=.venv/.installing # there while pip works, so it is still there if that was killed
 readonly suitable='import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))'
 
@@ -91,6 +92,9 @@ install_torch() {
   fi
 }
 
+# These ask for packages that nothing here uses of them, such as NumPy 1.
+install_alone() { [[ " ${files[*]} " != *" $alone "* ]] || pip_install --no-deps -r "$alone"; }
+
 # An environment that was interrupted half-way, has lost its interpreter or has another than the one asked for is made
 # anew: pip believes whatever a package's metadata says, even if half of its files are missing.
 is_sound() {
@@ -115,7 +119,7 @@ install() {
   is_sound || make_venv
   touch "$half_done"
   rm -f .venv/.made-from-*
-  if ! { install_torch && pip_install "${requirements[@]}"; }; then
+  if ! { install_torch && pip_install "${requirements[@]}" && install_alone; }; then
     rm -f "$half_done"
     fail "pip could not install the requirements (its message is above). Is there a network, and room on the disk?"
   fi
@@ -175,11 +179,11 @@ fi
 
 case ${1:-} in
   '' | --football) files=(requirements.txt) ;;
-  --dev) files=(requirements.txt requirements-extra.txt requirements-dev.txt) ;; # all that the last one names
+  --dev) files=(requirements.txt requirements-extra.txt requirements-dev.txt "$alone") ;; # all that the tests need
   *) fail "unknown option $1 (only --dev and --football)" ;;
 esac
 requirements=()
-for file in "${files[@]}"; do requirements+=(-r "$file"); done
+for file in "${files[@]}"; do [[ $file == "$alone" ]] || requirements+=(-r "$file"); done
 stamp=.venv/.made-from-${#files[@]}
 
 if ! up_to_date; then

@@ -30,6 +30,8 @@ def missing(extra: str) -> str:
         return ""
     if extra == "dm-control" and sys.version_info >= (3, 13):
         return "the extra dm-control needs Python 3.11 or 3.12: labmaze, a part of it, has no packages for later ones"
+    if extra == "procgen" and sys.version_info >= (3, 12):
+        return "procgen2 needs Python 3.11: it has no packages for later ones"
     packages = PACKAGES.get(extra) or ("--no-deps", *PACKAGES_ALONE[extra])
     command = shlex.join([sys.executable, "-m", "pip", "install", *packages])
     return f"the extra {extra} is missing; install it with: {command}"

@@ -10,7 +10,7 @@ import pytest
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments import extras
-from rainbow_iqn_apex.environments.extras import PACKAGES, missing
+from rainbow_iqn_apex.environments.extras import PACKAGES, PACKAGES_ALONE, missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
@@ -47,12 +47,16 @@ def test_later_pythons_have_no_dm_control(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "version_info", (3, 13, 0))
     assert missing("dm-control").startswith("the extra dm-control needs Python 3.11 or 3.12")
     assert missing("mujoco").startswith("the extra mujoco is missing")
+    assert missing("procgen") == "procgen2 needs Python 3.11: it has no packages for later ones"
 
 
 def test_the_extras_are_those_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for name, packages in PACKAGES.items():
         assert tuple(package.partition(";")[0] for package in extras[name]) == packages
+    lines = (ROOT / "requirements-alone.txt").read_text().splitlines()
+    pins = [line.split(";")[0].split("==") for line in lines]
+    assert [[f"{name}>={version}"] for name, version in pins] == [[*named] for named in PACKAGES_ALONE.values()]
 
 
 @pytest.mark.parametrize("id_", EXTRAS)

@@ -1,6 +1,7 @@
 """Procgen: what is refused, which levels are played, and how its episodes end."""
 
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def test_what_procgen_does_not_play_is_refused(game: str, options: dict[str, Any
         make(game, own=ProcgenOptions(**options))
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there is no procgen2")
 def test_a_missing_package_is_one_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
     with pytest.raises(
