@@ -14,8 +14,8 @@ class EnvironmentOptions:
 
     env: str = option(
         "atari",
-        "environment: atari, gymnasium:<id>, gymnasium-vector:<id>, football:<scenario>, vizdoom:<scenario>, "
-        "dmlab:<level>, procgen:<game>, or package.module:make",
+        "environment: atari, gymnasium:<id>, another of docs/environments.md, such as vizdoom:basic, or "
+        "package.module:make",
         shared=True,
     )
     game: str = option(

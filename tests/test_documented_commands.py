@@ -161,7 +161,7 @@ def pytest_arguments(words: tuple[str, ...], _: Workplace) -> None:
 
 
 def make_environment(words: tuple[str, ...], _: Workplace) -> None:
-    assert {*words[2:]} <= {"--dev"}
+    assert {*words[2:]} <= {"--dev", "--football"}
 
 
 def development_tool(words: tuple[str, ...], _: Workplace) -> None:
