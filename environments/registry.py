@@ -35,6 +35,7 @@ class Entry(NamedTuple):
     example: str = ""  # of what follows a colon after the environment's name; empty: nothing does
     vector: str = ""  # what makes several at once, of settings, a seed and a number, if that is not one by one
     names_of: Callable[[str], Sequence[str]] = lambda name: (name,)  # those that one name stands for
+    repeats: bool = False  # an action for --action-repeat frames; the others have a step of their own
 
     def load(self) -> Make:
         """Import what makes it; raises UserError if that fails."""
@@ -48,7 +49,7 @@ class Entry(NamedTuple):
 
 
 ENVIRONMENTS = {
-    "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment"),
+    "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment", repeats=True),
     "football": Entry(
         "rainbow_iqn_apex.environments.football.environment:make_football",
         FootballOptions,
@@ -63,13 +64,14 @@ ENVIRONMENTS = {
         vector="rainbow_iqn_apex.environments.gymnasium_vector.vector:GymnasiumVector",
     ),
     "vizdoom": Entry(
-        "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, example="basic"
+        "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, "basic", repeats=True
     ),
     "dmlab": Entry(
         "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment",
         DmlabOptions,
         "explore_goal_locations_small",
         names_of=lambda name: DMLAB30 if name == ALL else (name,),
+        repeats=True,
     ),
     "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
 }

@@ -173,7 +173,8 @@ class Machine:
         self.require("alone==1.0", file="requirements-alone.txt")
         self.index = folder / "index"
         for wheel in ("torch 2.0", "torch 2.0+cpu", "small 1.0", "small 1.1", "tester 1.0", "further 1.0", "alone 1.0"):
-            make_wheel(self.index, *wheel.split(), needs="Requires-Dist: small<1\n" * wheel.startswith("alone"))
+            name, version = wheel.split()
+            make_wheel(self.index, name, version, needs="Requires-Dist: small<1\n" * (name == "alone"))
         self.tools = folder / "tools"
         self.tools.mkdir()
         self.set_gpu(False)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rainbow_iqn_apex.environments.entries import entries, task_name
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 
 AgentOptions = Mapping[str, frozenset[str]]  # names of each agent's own options, by the name of `--agent`
 
@@ -19,7 +20,7 @@ FREE |= {"device", "precision", "replay_device", "learner_threads", "length_acto
 
 _TITLES = {"rainbow": "Rainbow", "rainbow_iqn": "Rainbow-IQN", "vmpo": "V-MPO", "vtrace": "V-trace"}
 TOGETHER = "played_together"  # of a run that plays several games: which they are
-_ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
+_ONLY_ATARI = frozenset({"game", "proba_sticky_actions", "disable_SABER_mode"})
 
 
 def agent_name(settings: Mapping[str, Any]) -> str | None:
@@ -35,6 +36,12 @@ def _title(agent: str) -> str:
 def is_atari(settings: Mapping[str, Any]) -> bool:
     """Return whether games of the emulator are played, as by default."""
     return bool(settings.get("env", "atari") == "atari")
+
+
+def repeats(settings: Mapping[str, Any]) -> bool:
+    """Return whether an action is held for `action_repeat` frames, and not for the environment's own step."""
+    entry = ENVIRONMENTS.get(str(settings.get("env", "atari")).partition(":")[0])
+    return entry is not None and entry.repeats
 
 
 def applicable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,8 +60,9 @@ def foreign(settings: Mapping[str, Any], options: AgentOptions) -> frozenset[str
     return frozenset().union(*names.values()) - names.get(str(settings["agent"]), frozenset())
 
 
-def _unused(settings: Mapping[str, Any]) -> set[str]:
-    return set() if is_atari(settings) else _ONLY_ATARI
+def _unused(settings: Mapping[str, Any]) -> frozenset[str]:
+    others = frozenset() if is_atari(settings) else _ONLY_ATARI
+    return others if repeats(settings) else others | {"action_repeat"}
 
 
 def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str, Any]:

@@ -284,7 +284,7 @@ def test_a_killed_process_is_told_and_a_closed_one_is_gone() -> None:
 @pytest.mark.parametrize("scenario", ["academy_corner", "11_vs_11_easy_stochastic"])
 def test_a_state_of_gfootball_holds_its_random_numbers(scenario: str) -> None:
     # Mutation: leave out `set_state`.
-    size = {"football_planes": "90x120", "football_rewards": "scoring,checkpoints"}
+    size: dict[str, Any] = {"football_planes": "90x120", "football_rewards": "scoring,checkpoints"}
     actions = np.random.default_rng(1).integers(NB_ACTIONS, size=60).tolist()
     with (
         closing(make("gfootball", scenario, 3, **size)) as environment,

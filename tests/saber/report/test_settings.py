@@ -42,6 +42,7 @@ def test_settings_that_an_environment_has_no_use_for_are_left_out() -> None:
     atari = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
     assert applicable(everything).keys() >= atari
     assert not applicable(everything | {"env": "gymnasium:CartPole-v1"}).keys() & atari
+    assert applicable(everything | {"env": "vizdoom:basic"}).keys() & atari == {"action_repeat"}
 
 
 def test_environments_of_one_kind_are_one_agents_games() -> None:
