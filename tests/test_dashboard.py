@@ -167,6 +167,7 @@ class Player(threading.Thread):
         self.join()
 
 
+@pytest.mark.slow
 def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_port: int, run_name: str) -> None:
     # Mutation: ask for views of an actor that nobody has in view.
     player = Player(redis_port, Keys(run_name, "id").view(1))

@@ -47,6 +47,7 @@ def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, ru
             assert image.format == "GIF" and getattr(image, "n_frames", 1) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py --id-eval-actor 0"])
 def test_an_environment_without_pictures_is_refused_at_once(program: str, tmp_path: Path) -> None:
     # Mutation: look for pictures only when the first episode begins.

@@ -57,6 +57,7 @@ def evaluations(processes: Processes, tmp_path: Path) -> Evaluations:
     return Evaluations(processes, tmp_path / "results")
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartpole: Path) -> None:
     # Mutations: `_calls` not set to 0 in `load`, so that noise lasts over the end of an episode; the agent's generator
     # not seeded; lines printed as episodes end.
@@ -114,6 +115,7 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluations, cartpole: Path) -> None:
     process = evaluations.start(cartpole, *ENDLESS)
     wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 30)
@@ -215,6 +217,7 @@ def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, 
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
 
 
+@pytest.mark.slow
 def test_what_a_process_lacks_is_named(evaluations: Evaluations, tmp_path: Path) -> None:
     # Mutation: let the pool tell of the process that has not begun.
     words = [*FAILING.split(), "--history-length", "1", *TINY]

@@ -126,6 +126,7 @@ def test_a_port_that_is_taken_is_a_mistake_of_the_learners_command(redis_port: i
     )
 
 
+@pytest.mark.slow
 def test_actors_that_ask_servers_load_no_torch(redis_port: int, run_name: str, tmp_path: Path) -> None:
     """They wait for a server that is started last, and say so; an evaluation actor is one of them."""
     options = [*CARTPOLE, *TINY, *FREE, *ASKED, "--agent", "impala", "--T-max", "3000", "--learn-start", "100"]

@@ -117,6 +117,7 @@ def test_all_missing_extras_are_named_together(monkeypatch: pytest.MonkeyPatch) 
     check_sinks(SinkOptions())
 
 
+@pytest.mark.slow
 def test_the_learner_refuses_before_it_asks_redis() -> None:
     code = """
 import runpy, sys

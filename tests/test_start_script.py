@@ -38,6 +38,7 @@ def test_a_wrong_option_is_named_and_nothing_starts(workplace: Workplace, option
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_modules_of_the_folder_in_which_the_command_is_given_are_found(workplace: Workplace) -> None:
     # Mutation: look in the script's own folder alone.
     (workplace.folder.parent / "mine.py").write_text(
@@ -55,6 +56,7 @@ def test_modules_of_the_folder_in_which_the_command_is_given_are_found(workplace
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     # Mutation: TensorBoard in no session of its own, so that its helper outlives it.
     pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements-extra.txt")
@@ -157,6 +159,7 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_file_of_settings_is_for_all(workplace: Workplace) -> None:
     (workplace.folder / "my.yaml").write_text("game: pong\nnb_actor: 2\npreset: paper\n")
     workplace.preset = []  # the file has it
@@ -182,6 +185,7 @@ def test_without_a_gpu_the_small_network_is_taken(workplace: Workplace) -> None:
     workplace.wait_for_line("start_learning_atari: no GPU: --preset cpu .* --preset paper .*")
 
 
+@pytest.mark.slow
 def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
     for start, number in enumerate((signal.SIGTERM, signal.SIGHUP), 1):
         workplace.start("--windows", "none", "--path-to-results", "other results")
@@ -198,6 +202,7 @@ def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
     assert workplace.has_kept("other results")
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_does_not_break_the_saving(workplace: Workplace) -> None:
     workplace.environment["SAVE_SECONDS"] = "1"
     workplace.start("--windows", "none")
@@ -220,6 +225,7 @@ def test_ctrl_c_while_redis_starts(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_what_does_not_stop_is_killed(workplace: Workplace) -> None:
     (workplace.folder / "deaf").touch()
     for name in ("launch_learner.py", "launch_actor.py"):

@@ -39,6 +39,7 @@ def wait_for_another(workplace: Workplace, actor: psutil.Process, seconds: float
     workplace.wait_for(lambda: (workplace.folder / "actor0.argv").exists(), "another actor", seconds)
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_an_actor_that_is_killed_there_is_started_again(workplace: Workplace) -> None:

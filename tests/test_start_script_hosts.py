@@ -71,6 +71,7 @@ def test_all_wrong_lines_and_a_file_that_is_none_are_told(tmp_path: Path) -> Non
         hosts.read(tmp_path / "none", "/here")
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_actors_play_on_other_hosts_and_are_stopped_with_the_run(workplace: Workplace) -> None:
@@ -100,6 +101,7 @@ def test_actors_play_on_other_hosts_and_are_stopped_with_the_run(workplace: Work
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 @needs_sshd
 def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
     workplace: Workplace, sshd: Sshd

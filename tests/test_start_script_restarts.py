@@ -26,6 +26,7 @@ def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) ->
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workplace) -> None:
     # Mutations: wait for the others to fail, too; take an actor that was sent home for one that has failed.
     workplace.start("--windows", "none", "--nb-actor", 3)
@@ -54,6 +55,7 @@ def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workpl
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
     # Mutations: count them among the actors that a run needs; leave them out of the stop.
     workplace.stop_the_clock()
@@ -79,6 +81,7 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_an_inference_server_is_started_again_and_stopped_with_the_others(workplace: Workplace) -> None:
     # Mutations: leave alone a server that has ended; leave it out of the stop.
     workplace.stop_the_clock()
@@ -107,6 +110,7 @@ def test_no_run_goes_on_without_an_inference_server_that_fails_for_good(workplac
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.stop_the_clock()
     workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
@@ -120,6 +124,7 @@ def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> Non
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.stop_the_clock()
     workplace.start("--windows", "none", "--path-to-results", "my results")
@@ -165,6 +170,7 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_an_actor_that_leaves_at_once_while_the_learner_goes_on_comes_back(workplace: Workplace) -> None:
     """It may have met another run of that name, which this learner has replaced (--abandon-other-run)."""
     workplace.stop_the_clock()
@@ -190,6 +196,7 @@ def test_a_wrong_time_to_stop_in_is_refused(workplace: Workplace) -> None:
     assert line == "start_learning_atari.sh: error: RAINBOW_STOP_SECONDS: expected whole seconds, got '90s'"
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_at_once_is_started_again(workplace: Workplace) -> None:
     workplace.start("--windows", "none")
     workplace.argv("learner")
@@ -229,6 +236,7 @@ def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Work
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_redis_back(
     workplace: Workplace,
 ) -> None:

@@ -53,6 +53,7 @@ def has_played(client: Client, run: str) -> bool:
     return int(client.hget(f"{run}state:0", "sequence") or 0) >= 3
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: RedisServer, tmp_path: Path) -> None:
     """The learner has read what nobody else remembers: the new actor has to begin after that."""
     with run_of(own_server, tmp_path / "results") as run:

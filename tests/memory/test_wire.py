@@ -46,7 +46,7 @@ def check_round_trip(
         assert not found.flags.writeable
 
 
-@settings(max_examples=800)
+@settings(max_examples=300)
 @given(
     st.dictionaries(st.text(max_size=4), json_values, max_size=3),
     st.dictionaries(st.text(max_size=4), st.builds(lambda view, array: view(array), views, array_values), max_size=3),
@@ -126,7 +126,7 @@ def check_refused_or_right(data: bytes, decode: Decode = decode) -> None:
     assert all(isinstance(array, np.ndarray) and array.dtype.name in DTYPES for array in packet.arrays.values())
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_random_bytes(data: bytes) -> None:
     with pytest.raises(WireError):
@@ -135,7 +135,7 @@ def test_random_bytes(data: bytes) -> None:
     check_refused_or_right(seal(PREFIX.pack(b"RIQX", 1, 1, 1, len(data) // 2, len(data)) + data))
 
 
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(st.booleans(), st.data())
 def test_forged_bytes_under_a_right_checksum(compress: bool, data: st.DataObject) -> None:
     body = bytearray(encode(Tag.CHUNK, META, ARRAYS, compress=compress)[:-4])
@@ -151,7 +151,7 @@ tables = st.lists(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(json_values, tables | json_values, st.binary(max_size=48), st.integers(0, 1), st.integers(0, 60))
 def test_lying_headers(meta: Any, table: Any, payload: bytes, flags: int, size: int) -> None:
     check_refused_or_right(frame(header_of(meta, table), payload))

@@ -139,6 +139,7 @@ def test_batches_that_do_not_fit_into_memory_become_smaller_and_nothing_is_lost(
     assert learned == list(range(len(learned))) and len(learned) > 48 - sizes[-1][1], "each once, the oldest first"
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_become_smaller_ends_the_run() -> None:
     code, out, errors = run("-m", "tests.agents.shortage", 5)
     assert code and "can't allocate memory" in errors and "batches have 2 sequences" in out

@@ -77,6 +77,7 @@ def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workpla
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplace) -> None:
     with (workplace.folder / "monitoring" / "terminal" / "pictures.py").open("a") as file:
         file.write("\n\ndef run_picture(*_):\n    raise ZeroDivisionError('no\\nrate')\n")

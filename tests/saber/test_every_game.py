@@ -104,6 +104,7 @@ def test_one_frame_in_four_repeats_the_action_before(game: str) -> None:
     assert abs(kept / told - 0.25) < 4.5 * (0.25 * 0.75 / told) ** 0.5
 
 
+@pytest.mark.slow
 def test_a_game_that_gives_nothing_is_stuck_after_five_minutes() -> None:
     environment = make("breakout", 0)  # nobody serves the ball
     for _ in range(2):
