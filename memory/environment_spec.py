@@ -16,7 +16,9 @@ class Field(NamedTuple):
     shape: tuple[int, ...]
     dtype: str  # "bool", within a packed field alone, takes a bit for each number
     inner: tuple["Field", ...] = ()  # of an observation of several kinds: their bytes, one after the other
-    vocabulary: int = 0  # of a text: its words are numbers from 1 to before this one, and zeros stand behind the last
+    # Of a text: its words are numbers from 1 to before this one, and zeros stand behind the last. Of a picture: its
+    # numbers are symbols, from 0 to before this one, and no shades.
+    vocabulary: int = 0
 
     @property
     def is_picture(self) -> bool:
@@ -31,8 +33,8 @@ class Field(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The factor by which a network multiplies: it sees bytes as fractions, and other numbers as they are."""
-        return 1 / 255 if self.dtype == "uint8" else 1.0
+        """The factor by which a network multiplies: it sees bytes as fractions, and all else as it is."""
+        return 1 / 255 if self.dtype == "uint8" and not self.vocabulary else 1.0
 
 
 def pack(arrays: Iterable[Array]) -> Array:

@@ -106,7 +106,7 @@ def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
     """Return the modules of a trunk under the names that snapshots have for them."""
     if not trunk.observation.is_picture:
         return {"fc1": trunk.body[0]}
-    if trunk.inner or architecture not in PUBLISHED:
+    if trunk.inner or trunk.symbols is not None or architecture not in PUBLISHED:
         return {"trunk": trunk}
     return {f"conv{i}": layer for i, layer in enumerate(trunk.convolutions, start=1)}
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers, lecun_normal
-from rainbow_iqn_apex.agents.networks.words import Words
+from rainbow_iqn_apex.agents.networks.words import Symbols, Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
 
@@ -34,8 +34,9 @@ class EncoderSpec:
     @property
     def channels(self) -> int:
         """The channels of a stacked picture; the numbers of a stacked vector."""
-        shape = self.observation.shape
-        return self.stack * math.prod(shape[:-2] if self.observation.is_picture else shape)
+        shape, is_picture = self.observation.shape, self.observation.is_picture
+        planes = Symbols.nb_planes if is_picture and self.observation.vocabulary else 1  # that become of each
+        return self.stack * math.prod(shape[:-2] if is_picture else shape) * planes
 
 
 class Trunk(nn.Module):
@@ -48,6 +49,7 @@ class Trunk(nn.Module):
         super().__init__()
         self.observation = spec.observation
         self.nb_features: int
+        self.symbols: Symbols | None = None
         self.inner = nn.ModuleList(Trunk(replace(spec, observation=field)) for field in spec.observation.inner)
         # Vectors are read in float32: bfloat16 would cut their numbers to three digits.
         self.precision = spec.precision if self.is_convolution else torch.float32
@@ -57,6 +59,9 @@ class Trunk(nn.Module):
             self.body = nn.Sequential()
             self._kept = [sum(trunk.nb_features for trunk in self._inner)]
         elif self.observation.is_picture:
+            if spec.observation.vocabulary:
+                self.symbols = Symbols(spec.observation.vocabulary)
+                self._inputs *= Symbols.nb_planes  # of the first convolution
             self.body = TRUNKS[spec.architecture](spec.channels)
             self._kept = _kept(self.body, spec)
         elif self.observation.vocabulary:
@@ -96,7 +101,7 @@ class Trunk(nn.Module):
         if self.inner:
             kinds = zip(self._inner, self._unpack(obs), strict=True)
             return torch.cat([trunk(kind).float() for trunk, kind in kinds], 1)  # [B, F]
-        if self.observation.vocabulary:
+        if self.observation.vocabulary and not self.observation.is_picture:
             read: Tensor = self.body(obs[:, -1])  # the newest text
             return read
         if not self.observation.is_picture:
@@ -138,7 +143,10 @@ class Trunk(nn.Module):
         first = self.body[0]
         assert isinstance(first, nn.Conv2d)
         layout = torch.channels_last if self._channels_last or not obs.is_cpu else torch.contiguous_format
-        x = obs.flatten(1, -3).contiguous(memory_format=layout).to(self.precision)  # [B, S * C, H, W]
+        x = obs.flatten(1, -3)  # [B, S * C, H, W]
+        if self.symbols is not None:
+            x = self.symbols(x)
+        x = x.contiguous(memory_format=layout).to(self.precision)
         return functional.conv2d(x, first.weight * self.observation.scale, first.bias, first.stride, first.padding)
 
 

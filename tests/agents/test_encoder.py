@@ -74,7 +74,7 @@ def test_vectors_go_through_linear_layers(kind: type[Trunk]) -> None:
 
 SCENE = packed(
     Field((3, 24, 20), "uint8"), Field((5,), "float32"), Field((30, 16), "uint8"), Field((3, 17, 19), "bool"),
-    Field((6,), "int16", vocabulary=256),
+    Field((17, 23), "int16", vocabulary=256), Field((6,), "int16", vocabulary=256),
 )  # fmt: skip
 
 
@@ -144,3 +144,18 @@ def test_the_football_network_begins_lecun_normal() -> None:
         assert scaled.std().item() == pytest.approx(1, abs=4 / scaled.numel() ** 0.5)
         assert scaled.abs().max() <= 2 / 0.8796
         assert layer.bias is not None and not layer.bias.any()
+
+
+@every_trunk
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_a_map_of_symbols_is_seen_as_what_is_learned_of_each(architecture: str, dtype: str) -> None:
+    # Mutations: scale the symbols as shades; mix up planes and places; leave the embedding out of a value network.
+    field = Field((2, 40, 48), dtype, vocabulary=200)
+    obs = observations(field).remainder(210).to(getattr(torch, dtype))  # some beyond the vocabulary, as the last
+    trunk = Trunk(EncoderSpec(field, S, architecture, 7))
+    assert trunk.symbols is not None
+    table = trunk.symbols.embedding.weight
+    maps = [table[plane.long().clamp(max=199)].permute(0, 3, 1, 2) for plane in obs.flatten(1, 2).unbind(1)]
+    torch.testing.assert_close(trunk(obs), trunk.body(torch.cat(maps, 1)).flatten(1), rtol=1e-4, atol=1e-5)
+    network = DuellingNetwork(NetworkSpec(field, S, 4, 8, 0.1, architecture), outputs=1)
+    assert any(name.endswith("symbols.embedding.weight") for name in network.state_dict())
