@@ -11,14 +11,18 @@ PACKAGES = {
     "minigrid": ("minigrid>=3.2",),
     "vizdoom": ("vizdoom>=1.3.2",),
     "football": ("envpool>=1.2.5",),
+    "crafter": ("crafter>=1.8.3",),
 }
-# They ask for packages that nothing here uses, such as NumPy 1, and are installed without them: no extras for pip.
-PACKAGES_ALONE = {"procgen": ("procgen2>=0.10.7",)}
+# They ask for packages that nothing here uses, such as NumPy 1 or another Gymnasium, and are installed without them: no
+# extras for pip.
+PACKAGES_ALONE = {"procgen": ("procgen2>=0.10.7",), "nle": ("nle>=1.3.0",)}
 _MODULES = {
     "mujoco": ("mujoco", "imageio"),
     "dm-control": ("shimmy", "dm_control", "mujoco", "imageio"),
     "minigrid": ("minigrid",),
     "procgen": ("procgen",),
+    "crafter": ("crafter",),
+    "nle": ("nle",),
     "vizdoom": ("vizdoom",),
     "football": ("envpool",),
 }

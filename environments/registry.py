@@ -74,6 +74,10 @@ ENVIRONMENTS = {
         repeats=True,
     ),
     "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
+    "crafter": Entry(
+        "rainbow_iqn_apex.environments.crafter.environment:CrafterEnvironment", example="CrafterReward-v1"
+    ),
+    "nle": Entry("rainbow_iqn_apex.environments.nle.environment:NleEnvironment", example="NetHackScore-v0"),
 }
 
 

@@ -228,7 +228,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"\.venv/bin/pip install -r ", requirements),
     (r"(prometheus|tensorboard|trackio|wandb) ", "another project's program"),
     (r"apex-", installed),
-    (r"(uv )?pip install (\.|--no-deps procgen2$)", "test_installed.py does it, test_procgen.py names the other"),
+    (r"(uv )?pip install (\.|--no-deps (procgen2|nle)$)", "in test_installed.py, test_procgen.py and test_nle.py"),
     (r"python programs/make_redis_users\.py", redis_users),
     (r"python -m benchmarks( |$)", benchmark),
     (r"python -m (rainbow_iqn_apex|tests\.fuzz)", own_module),

@@ -43,6 +43,9 @@ EXAMPLES = {
     "procgen:bigfish": "",
     "procgen:leaper": "",
     "football:academy_empty_goal_close": "",
+    "crafter:CrafterReward-v1": "",
+    "nle:NetHackScore-v0": "",  # symbols beside numbers and a message
+    "nle:NetHackStaircase-v0": "",
 }
 EXTRAS = {
     "gymnasium:HalfCheetah-v5": "mujoco",
@@ -53,6 +56,9 @@ EXTRAS = {
     "procgen:bigfish": "procgen",
     "procgen:leaper": "procgen",
     "football:academy_empty_goal_close": "football",
+    "crafter:CrafterReward-v1": "crafter",
+    "nle:NetHackScore-v0": "nle",
+    "nle:NetHackStaircase-v0": "nle",
 }
 SLOW = ("football:academy_empty_goal_close",)  # a step takes 10 ms, and an engine a second to begin
 

@@ -1,0 +1,64 @@
+"""Crafter (Hafner 2022, arXiv 2109.06780): --env crafter:CrafterReward-v1.
+
+Pictures are [3, 64, 64] uint8 in colour, and there are 17 actions, as in the paper: nothing is repeated, sticky or
+resized. An achievement earns 1 when it is unlocked for the first time in an episode, and a point of health that is won
+or lost 0.1. An episode that reaches 10 000 steps ends as "time_limit"; with that step's own picture.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from rainbow_iqn_apex.environments.extras import need
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+
+NAME = "CrafterReward-v1"
+_FILMED = 540  # pixels: the world's nine fields are whole ones
+
+
+class CrafterEnvironment(ReplayedEnvironment):
+    """One world after the other. The engine saves no state, so a state is replayed actions, some 2 ms each."""
+
+    spec = EnvironmentSpec(Field((3, 64, 64), "uint8"), Discrete(17))
+    action_repeat = 1
+    pictures_per_second = 10.0
+
+    def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        super().__init__(settings.env.partition(":")[2], seed)
+        if self.name != NAME:
+            raise ValueError(f"crafter has no environment {self.name!r}; there is {NAME}")
+        need("crafter", self.name)
+        if settings.render:
+            raise RuntimeError("cannot render: Crafter has no window here; films can be recorded")
+        from rainbow_iqn_apex.environments.crafter.engine import Engine
+
+        self._engine = Engine()
+        self._record = settings.record
+
+    def begin(self, seed: int) -> Row:
+        """Begin the episode that a seed decides, in a world of its own."""
+        return Row(_seen(self._engine.begin(seed)), StepType.FIRST, 0.0, 1.0)
+
+    def play(self, action: int | Array) -> Row:
+        """Act once."""
+        action = int(action)
+        if not 0 <= action < 17:
+            raise ValueError(f"no such action: {action}")
+        picture, reward, is_over, info = self._engine.step(action)
+        discount = float(info["discount"])
+        self.end = ("time_limit" if discount else "game_over") if is_over else ""
+        return Row(_seen(picture), StepType.LAST if self.end else StepType.MID, float(reward), discount)
+
+    def pictures(self) -> list[Array]:
+        """Return the picture for people that the last step led to."""
+        return [np.array(self._engine.drawn(_FILMED), np.uint8)] if self._record else []
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+
+def _seen(picture: Any) -> Array:
+    return np.ascontiguousarray(np.asarray(picture, np.uint8).transpose(2, 0, 1))  # [3, 64, 64]

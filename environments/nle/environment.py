@@ -1,0 +1,101 @@
+"""Tasks of the NetHack Learning Environment (Küttler et al. 2020, arXiv 2006.13760): --env nle:NetHackScore-v0.
+
+An observation is the map's glyphs [21, 79], which are symbols, the 27 numbers of the bottom lines, and the first words
+of the message. The numbers go from conditions of 0 and 1 to scores of thousands, so they are seen as sign(x) log(1 +
+|x|). The hero, the rewards and the limit of 5000 steps are NLE's own. What the limit ends is cut off.
+"""
+
+import difflib
+
+import numpy as np
+
+from rainbow_iqn_apex.common.text import suggestion
+from rainbow_iqn_apex.environments.extras import need
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
+from rainbow_iqn_apex.environments.words import numbered, text_field
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field, Part, pack, packed
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+
+# Without NetHackChallenge-v0, whose seeds nobody may set: no episode of it could be played again.
+TASKS = tuple(f"NetHack{task}-v0" for task in "Score Staircase StaircasePet Oracle Gold Eat Scout".split())
+LIMIT = 5000  # steps
+GLYPHS = 5976  # and one more that stands for none
+_NUMBERS = (
+    "x y strength_percentage strength dexterity constitution intelligence wisdom charisma score hit_points "
+    "most_hit_points depth gold energy most_energy armour_class monster_level experience_level experience_points time "
+    "hunger carrying_capacity dungeon level condition alignment"
+).split()
+_MAP, _ROW, _MESSAGE = (
+    Field((21, 79), "int16", vocabulary=GLYPHS + 1),
+    Field((len(_NUMBERS),), "float32"),
+    text_field(16),
+)
+
+
+class NleEnvironment(ReplayedEnvironment):
+    """One task of NLE. The engine's seeds decide all that follows, and it saves no state that goes on in the same way.
+
+    A state is replayed actions, some 0.2 ms each.
+    """
+
+    action_repeat = 1
+    pictures_per_second = 10.0
+
+    def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        super().__init__(settings.env.partition(":")[2], seed)
+        _check_name(self.name)
+        need("nle", self.name)
+        if settings.render:
+            raise RuntimeError("cannot render: NLE has no window; films can be recorded")
+        from rainbow_iqn_apex.environments.nle.engine import Engine
+
+        self._engine = Engine(self.name.removesuffix("-v0"), draws=settings.record)
+        self._record = settings.record
+        self.spec = EnvironmentSpec(
+            packed(_MAP, _ROW, _MESSAGE),
+            Discrete(self._engine.nb_actions),
+            tuple(Part(name, place, place + 1) for place, name in enumerate(_NUMBERS)),
+        )
+
+    def begin(self, seed: int) -> Row:
+        """Begin the game that a seed decides."""
+        return Row(_packed(self._engine.begin(seed)), StepType.FIRST, 0.0, 1.0)
+
+    def play(self, action: int | Array) -> Row:
+        """Act once."""
+        action = int(action)
+        if not 0 <= action < self._engine.nb_actions:
+            raise ValueError(f"no such action: {action}")
+        seen, reward, is_over = self._engine.act(action)
+        self.end = "game_over" if is_over else "time_limit" if self.steps == LIMIT else ""
+        step_type = StepType.LAST if self.end else StepType.MID
+        return Row(_packed(seen), step_type, reward, 0.0 if is_over else 1.0)
+
+    def pictures(self) -> list[Array]:
+        """Return the map that the last step led to, of 1264 x 336 pixels."""
+        return [self._engine.drawn()] if self._record else []
+
+    def close(self) -> None:
+        """End the game."""
+        self._engine.close()
+
+
+def _packed(seen: dict[str, Array]) -> Array:
+    row = seen["blstats"].astype(np.float64)
+    message = seen["message"].tobytes().split(b"\0")[0].decode("ascii", "replace")
+    return pack(
+        [
+            seen["glyphs"],
+            (np.sign(row) * np.log1p(np.abs(row))).astype(np.float32),
+            numbered(message, _MESSAGE),
+        ]
+    )
+
+
+def _check_name(name: str) -> None:
+    if name in TASKS:
+        return
+    known = {task.lower(): task for task in TASKS}
+    close = [known[key] for key in difflib.get_close_matches(name.lower(), known, n=2)]
+    raise ValueError(f"nle has no task {name!r}; {suggestion(close, 'there are: ' + ', '.join(TASKS))}")

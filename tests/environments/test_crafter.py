@@ -1,0 +1,84 @@
+"""Crafter: what is refused, how its episodes end, what a film changes, and the order of its creatures."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments import extras
+from rainbow_iqn_apex.environments.extras import missing
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.common import open_environment
+
+ENV = "crafter:CrafterReward-v1"
+NOTHING = 0  # an action
+needs_crafter = pytest.mark.skipif(bool(missing("crafter")), reason=missing("crafter"))
+
+
+def make(**settings: Any) -> Any:
+    return make_environment(EnvironmentSettings(env=ENV, **settings), 1)
+
+
+def test_a_wrong_name_is_told_the_right_one() -> None:
+    with pytest.raises(UserError, match="--env: crafter has no environment 'Crafter-v1'; there is CrafterReward-v1"):
+        open_environment(Args(env="crafter:Crafter-v1"), 0)
+
+
+def test_a_missing_extra_is_one_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    told = r"the extra crafter is missing; install it with: \S+ -m pip install 'crafter>=1.8.3'$"
+    with pytest.raises(UserError, match=told):
+        open_environment(Args(env=ENV), 0)
+
+
+@needs_crafter
+def test_a_death_ends_an_episode_and_the_time_limit_cuts_it_off() -> None:
+    # Mutation: take the engine's end for a death.
+    environment = make()
+    for limit, end in ((10_000, "game_over"), (20, "time_limit")):
+        environment._engine._length = limit
+        row, steps = environment.reset(), 0
+        while row.step_type != StepType.LAST:
+            row, steps = environment.step(NOTHING), steps + 1
+        assert environment.end == end
+        assert row.discount == (end == "time_limit")
+    assert steps == 20
+
+
+@needs_crafter
+def test_a_film_changes_nothing() -> None:
+    # Mutation: leave the random numbers where the picture's noise has brought them.
+    plain, filmed = make(), make(record=True)
+    assert np.array_equal(plain.reset().obs, filmed.reset().obs)
+    assert plain.pictures() == []
+    for _ in range(160):
+        (picture,) = filmed.pictures()
+        assert np.array_equal(plain.step(NOTHING).obs, filmed.step(NOTHING).obs)
+        if plain.end:
+            plain.reset(), filmed.reset()
+    assert picture.shape == (540, 540, 3) and picture.std() > 10
+    assert filmed._engine._world.daylight < 0.5, "nights have noise"
+    with pytest.raises(RuntimeError, match="cannot render: Crafter has no window"):
+        make(render=True)
+
+
+@needs_crafter
+def test_creatures_are_drawn_in_the_order_of_their_birth(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: hand on the engine's set, whose order is that of addresses.
+    import crafter
+
+    engine, orders = make()._engine, []
+    engine.begin(3)
+    monkeypatch.setattr(crafter.Env, "_balance_chunk", lambda _, chunk, objs: orders.append((chunk, objs)))
+    for chunk, objs in engine._world.chunks.items():
+        engine._balance_chunk(chunk, objs)
+    born = engine._world.objects
+    for chunk, found in orders:
+        assert {*found} == engine._world.chunks[chunk]
+        places = [next(place for place, each in enumerate(born) if each is one) for one in found]
+        assert places == sorted(places)
+    assert max(len(found) for _, found in orders) > 3
