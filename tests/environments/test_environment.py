@@ -27,7 +27,7 @@ class Counter:
 def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENVIRONMENTS, "counter", Entry(f"{__name__}:Counter"))
     monkeypatch.delitem(ENVIRONMENTS, "chain", raising=False)  # other tests may have added it
-    with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, dmlab, football, "):
+    with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, crafter, dmlab, "):
         make_environment(EnvironmentSettings(env="atary"), 0)
 
 
