@@ -100,6 +100,7 @@ class NetworkSpec:
     architecture: str = "canonical"  # a key of TRUNKS
     precision: torch.dtype = torch.float32  # of the large products; weights, outputs and losses are float32
     learns: bool = True
+    pool: int = 0  # see EncoderSpec
 
 
 def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
@@ -123,7 +124,9 @@ class DuellingNetwork(Network):
         self._outputs = outputs
         self._precision = spec.precision
         kind = spec.architecture
-        trunk = Trunk(EncoderSpec(spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, spec.learns))
+        trunk = Trunk(
+            EncoderSpec(spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, spec.learns, spec.pool)
+        )
         self._trunk = (trunk,)  # in a tuple, as its weights are parameters under other names
         for name, module in _published_names(trunk, kind).items():
             setattr(self, name, module)

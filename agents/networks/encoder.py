@@ -30,6 +30,7 @@ class EncoderSpec:
     features: int  # of the last layer; a trunk alone has as many only behind a vector
     precision: torch.dtype = torch.float32  # of the products; weights and features are float32
     learns: bool = True  # else an encoder keeps its largest weights in that precision, not rounded for each row anew
+    pool: int = 0  # a picture's last feature maps are max-pooled to so many rows and columns; 0: they stay as they are
 
     @property
     def channels(self) -> int:
@@ -63,6 +64,8 @@ class Trunk(nn.Module):
                 self.symbols = Symbols(spec.observation.vocabulary)
                 self._inputs *= Symbols.nb_planes  # of the first convolution
             self.body = TRUNKS[spec.architecture](spec.channels)
+            if spec.pool:
+                self.body.append(nn.AdaptiveMaxPool2d(spec.pool))
             self._kept = _kept(self.body, spec)
         elif self.observation.vocabulary:
             self.body = nn.Sequential(Words(self.observation.vocabulary))

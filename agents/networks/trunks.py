@@ -76,6 +76,7 @@ TRUNKS: dict[str, Callable[[int], nn.Sequential]] = {  # channels of a stack -> 
     "shallow": dqn,
     "data-efficient": data_efficient,
     "deep": _residual(16, 32, 32),
+    "deep-2": _residual(32, 64, 64),  # twice as wide, as in BTR (Clark et al. 2024, arXiv 2411.03820)
     "deep-football": _football,
 }
 
@@ -87,7 +88,7 @@ def kept_numbers(body: nn.Sequential, shape: Sequence[int], place: int) -> list[
     smaller than a kernel.
     """
     sizes: list[int] = []
-    shares = {nn.Conv2d: 1, nn.MaxPool2d: place}
+    shares = {nn.Conv2d: 1, nn.MaxPool2d: place, nn.AdaptiveMaxPool2d: place}
 
     def count(layer: nn.Module, _: object, output: Tensor) -> None:
         sizes.append(shares[type(layer)] * output.numel())

@@ -52,6 +52,7 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
         architecture=options.architecture,
         precision=select_precision(setup.learning.precision, setup.generator.device),
         learns=setup.learns,
+        pool=options.pool,
     )
 
 

@@ -21,9 +21,17 @@ class QLearningOptions(AgentOptions):
 
     architecture: str = option(
         "canonical",
-        "convolutions of pictures: DQN's (canonical), two (data-efficient), residual (deep), or those with one more "
-        "stack (deep-football)",
-        choices=("canonical", "data-efficient", "deep", "deep-football"),
+        "convolutions of pictures: DQN's (canonical), two (data-efficient), residual (deep), those twice as wide "
+        "(deep-2), or with one more stack (deep-football)",
+        choices=("canonical", "data-efficient", "deep", "deep-2", "deep-football"),
+        shared=True,
+        policy=True,
+    )
+    pool: int = option(
+        0,
+        "max-pool a picture's last feature maps to so many rows and columns; 0: off",
+        least=0,
+        most=100,
         shared=True,
         policy=True,
     )

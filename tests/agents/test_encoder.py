@@ -1,6 +1,8 @@
 """The encoder of all agents: pictures of any size, colours and stack through every architecture, and vectors."""
 
 import copy
+import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +45,33 @@ def test_features_are_those_of_the_layers(architecture: str, name: str, learns: 
     features = trunk(obs)
     assert features.shape == (B, trunk.nb_features)
     torch.testing.assert_close(features.double(), slow(trunk, obs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("architecture", "precision"), [("canonical", torch.bfloat16), ("deep", torch.float32)])
+def test_a_pool_leaves_the_largest_of_each_part(architecture: str, precision: torch.dtype) -> None:
+    # Mutations: take means; pool to one row and column more.
+    field = Field((3, 48, 64), "uint8")
+    spec = EncoderSpec(field, S, architecture, 7, precision)
+    trunk, pooled = Trunk(spec), Trunk(replace(spec, pool=3))
+    pooled.body.load_state_dict(trunk.body.state_dict())
+    obs = observations(field)
+    with trunk.rounding(obs):
+        maps = trunk.body(obs.flatten(1, 2).to(precision) * trunk.observation.scale)  # [B, C, H, W]
+    height, width = maps.shape[2:]
+    for y, x in itertools.product(range(3), range(3)):
+        part = maps[:, :, y * height // 3 : -(-(y + 1) * height // 3), x * width // 3 : -(-(x + 1) * width // 3)]
+        found = pooled(obs).view(B, -1, 3, 3)[:, :, y, x]
+        torch.testing.assert_close(found.float(), part.amax((2, 3)).float(), rtol=0.05, atol=0.02)
+    assert pooled.nb_features == maps.shape[1] * 9
+    assert pooled._kept[:-2] == trunk._kept[:-1], "the same layers come before"
+    assert pooled._kept[-2] == maps.shape[1] * 9 * 8 // precision.itemsize, "a pool keeps the places of its outputs"
+
+
+def test_the_network_twice_as_wide_is_that_of_btr() -> None:
+    trunk = Trunk(EncoderSpec(FIELDS["grey"], 4, "deep-2", 7, pool=6))
+    assert trunk.nb_features == 2304
+    convolutions = [layer for layer in trunk.modules() if isinstance(layer, nn.Conv2d)]
+    assert [layer.out_channels for layer in convolutions] == [32] * 5 + [64] * 10
 
 
 @every_trunk
