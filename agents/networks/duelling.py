@@ -100,7 +100,8 @@ class NetworkSpec:
     architecture: str = "canonical"  # a key of TRUNKS
     precision: torch.dtype = torch.float32  # of the large products; weights, outputs and losses are float32
     learns: bool = True
-    pool: int = 0  # see EncoderSpec
+    pool: int = 0  # see EncoderSpec, as for the next one
+    spectral_norm: bool = False
 
 
 def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
@@ -125,8 +126,11 @@ class DuellingNetwork(Network):
         self._precision = spec.precision
         kind = spec.architecture
         trunk = Trunk(
-            EncoderSpec(spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, spec.learns, spec.pool)
-        )
+            EncoderSpec(
+                spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, spec.learns, spec.pool,
+                spec.spectral_norm,
+            )
+        )  # fmt: skip
         self._trunk = (trunk,)  # in a tuple, as its weights are parameters under other names
         for name, module in _published_names(trunk, kind).items():
             setattr(self, name, module)

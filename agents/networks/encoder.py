@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers, lecun_normal
+from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers, lecun_normal, normalise_residual
 from rainbow_iqn_apex.agents.networks.words import Symbols, Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -31,6 +31,7 @@ class EncoderSpec:
     precision: torch.dtype = torch.float32  # of the products; weights and features are float32
     learns: bool = True  # else an encoder keeps its largest weights in that precision, not rounded for each row anew
     pool: int = 0  # a picture's last feature maps are max-pooled to so many rows and columns; 0: they stay as they are
+    spectral_norm: bool = False  # of the residual convolutions
 
     @property
     def channels(self) -> int:
@@ -64,6 +65,8 @@ class Trunk(nn.Module):
                 self.symbols = Symbols(spec.observation.vocabulary)
                 self._inputs *= Symbols.nb_planes  # of the first convolution
             self.body = TRUNKS[spec.architecture](spec.channels)
+            if spec.spectral_norm:
+                normalise_residual(self.body)
             if spec.pool:
                 self.body.append(nn.AdaptiveMaxPool2d(spec.pool))
             self._kept = _kept(self.body, spec)

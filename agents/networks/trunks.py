@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d
+
 _CUT_DEVIATION = 0.87962566  # of a normal of deviation 1 that is cut at -2 and 2
 
 
@@ -71,6 +73,13 @@ def _football(channels: int) -> nn.Sequential:
     return body
 
 
+def normalise_residual(body: nn.Sequential) -> None:
+    """Put spectrally normalised convolutions into the residual blocks of a trunk."""
+    for block in body:
+        if isinstance(block, ResidualBlock):
+            block.conv1, block.conv2 = (SpectralConv2d(block.conv1.in_channels) for _ in range(2))
+
+
 TRUNKS: dict[str, Callable[[int], nn.Sequential]] = {  # channels of a stack -> layers
     "canonical": dqn,
     "shallow": dqn,
@@ -88,7 +97,7 @@ def kept_numbers(body: nn.Sequential, shape: Sequence[int], place: int) -> list[
     smaller than a kernel.
     """
     sizes: list[int] = []
-    shares = {nn.Conv2d: 1, nn.MaxPool2d: place, nn.AdaptiveMaxPool2d: place}
+    shares = {nn.Conv2d: 1, SpectralConv2d: 1, nn.MaxPool2d: place, nn.AdaptiveMaxPool2d: place}
 
     def count(layer: nn.Module, _: object, output: Tensor) -> None:
         sizes.append(shares[type(layer)] * output.numel())

@@ -14,6 +14,7 @@ from torch import Tensor
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
+from rainbow_iqn_apex.agents.networks.network import acting_tensors
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
@@ -53,6 +54,7 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
         precision=select_precision(setup.learning.precision, setup.generator.device),
         learns=setup.learns,
         pool=options.pool,
+        spectral_norm=options.spectral_norm,
     )
 
 
@@ -168,7 +170,8 @@ class QLearningAgent(Agent):
         """Copy the online network to the target network whenever `step` passes a multiple of target-update."""
         if step // self._target_period > (step - self._update_steps) // self._target_period:
             with torch.no_grad():
-                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
+                copied = (list(acting_tensors(network).values()) for network in (self.target, self.network))
+                torch._foreach_copy_(*copied)
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""

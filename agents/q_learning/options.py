@@ -35,9 +35,21 @@ class QLearningOptions(AgentOptions):
         shared=True,
         policy=True,
     )
+    spectral_norm: bool = option(
+        False, "divide the weights of residual convolutions by their largest singular value", flag=True, shared=True
+    )
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", least=0, shared=True)
     multi_step: int = option(3, "n of the n-step return [agent steps]", above=0, most=10_000, shared=True)
     target_update: int = option(
         32_000, "agent steps that updates stand for, between target network updates (papers give frames)", above=0
     )
+
+    def errors(self) -> list[str]:
+        """Return what is wrong with the options together, one line each."""
+        if not self.spectral_norm or self.architecture.startswith("deep"):
+            return []
+        return [
+            f"--spectral-norm: --architecture {self.architecture} has no residual convolutions; choose deep, deep-2 or "
+            "deep-football"
+        ]

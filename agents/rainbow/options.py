@@ -26,5 +26,5 @@ class RainbowOptions(QLearningOptions):
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""
         if self.V_min < self.V_max:
-            return []
-        return [f"--V-min: must be below --V-max, {self.V_min} is not below {self.V_max}"]
+            return super().errors()
+        return [*super().errors(), f"--V-min: must be below --V-max, {self.V_min} is not below {self.V_max}"]
