@@ -1,0 +1,103 @@
+"""Q(lambda)'s targets against their definition as a mixture of k-step returns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rainbow_iqn_apex.agents.ops import FIRST, LAST, MID
+from rainbow_iqn_apex.agents.ops.gae import gae
+from rainbow_iqn_apex.agents.ops.q_lambda import q_lambda
+from tests.agents.ops.sequences import random_sequences
+from tests.ground_truth import q_lambda as truth
+from tests.ground_truth.gae import Rows
+
+GAMMA = 0.97
+T, B = 12, 40
+Function = Callable[..., Tensor]
+
+
+def sequences(seed: int) -> dict[str, Tensor]:
+    given = random_sequences(np.random.default_rng(seed), T, B)
+    return {"best": given.pop("value"), **given}
+
+
+def check(function: Function, seed: int, trace: float) -> None:
+    given = sequences(seed)
+    columns = [Rows(*(part[:, b].numpy() for part in given.values())) for b in range(B)]
+    wanted = np.stack([truth.q_lambda(rows, GAMMA, trace) for rows in columns], 1)  # [T, B]
+    np.testing.assert_allclose(function(**given, gamma=GAMMA, trace=trace), wanted, rtol=1e-10, atol=1e-10)
+    assert (given["step_type"][:-1] == LAST).any(), "LAST rows were there"
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("trace", [0.0, 0.65, 1.0])
+def test_it_is_the_mixture_of_its_definition(seed: int, trace: float) -> None:
+    check(q_lambda, seed, trace)
+
+
+def shifted_reward(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"reward": given["reward"].roll(-1, 0)})
+
+
+def shifted_bootstrap(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"best": given["best"].roll(1, 0)})
+
+
+def across_ends(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"step_type": torch.full_like(given["step_type"], MID)})
+
+
+def ends_that_bootstrap(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"discount": given["discount"].clamp(min=0.5)})
+
+
+def truncations_as_deaths(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"discount": torch.where(given["step_type"] == LAST, 0, given["discount"])})
+
+
+def no_bootstrap(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"best": torch.cat((given["best"][:-1], given["best"][-1:] * 0))})
+
+
+def the_other_share(given: dict[str, Any]) -> Tensor:
+    return q_lambda(**given | {"trace": 1 - given["trace"]})
+
+
+MUTATIONS = [
+    shifted_reward, shifted_bootstrap, across_ends, ends_that_bootstrap, truncations_as_deaths, no_bootstrap,
+    the_other_share,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_the_check_notices(mutation: Callable[[dict[str, Any]], Tensor]) -> None:
+    with pytest.raises(AssertionError):
+        check(lambda **given: mutation(given), 0, 0.65)
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.65, 1.0])
+def test_it_is_gaes_value_with_the_best_action_in_the_values_place(trace: float) -> None:
+    given = sequences(20)
+    value = gae(given["best"], given["reward"], given["discount"], given["step_type"], GAMMA, trace).value
+    torch.testing.assert_close(q_lambda(**given, gamma=GAMMA, trace=trace), value)
+
+
+@pytest.mark.parametrize(("last_discount", "wanted"), [(0.0, 4.0), (1.0, 4 + 0.5 * 40)])
+def test_a_truncated_episode_bootstraps_from_its_last_row_alone(last_discount: float, wanted: float) -> None:
+    best = torch.tensor([[30.0], [40.0], [1e6], [1e6]])
+    reward = torch.tensor([[1e6], [4.0], [1e6], [1e6]])
+    discount = torch.tensor([[1e6], [last_discount], [1e6], [1.0]])
+    step_type = torch.tensor([[MID], [LAST], [FIRST], [MID]], dtype=torch.uint8)
+    assert q_lambda(best, reward, discount, step_type, 0.5, 0.9)[:2].tolist() == [[wanted], [40.0]]
+
+
+def test_targets_carry_no_gradient_and_shapes_must_fit() -> None:
+    given: dict[str, Any] = sequences(23) | {"gamma": GAMMA, "trace": 0.9}
+    best = given["best"].requires_grad_()
+    assert not q_lambda(**given).requires_grad
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        q_lambda(**given | {"best": best[:-1]})
