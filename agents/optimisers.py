@@ -57,6 +57,21 @@ class Adam(torch.optim.Adam):
             group.update(values)
 
 
+class RAdam(torch.optim.RAdam):
+    """RAdam: Adam whose first steps are rectified (Liu et al. 2020, arXiv 1908.03265)."""
+
+    def take_step(self) -> None:
+        """Make a step."""
+        self.step()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the moments alone."""
+        given = [{key: group[key] for key in ("lr", "eps", "capturable")} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, values in zip(self.param_groups, given, strict=True):
+            group.update(values)
+
+
 class RMSProp(torch.optim.RMSprop):
     """RMSProp with epsilon beside the root, not below it; the learning rate is a tensor, which graphs can read."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.on_policy.options import AwrOptions, PpoOptions, VmpoOptions, VpgOptions, VtraceOptions
+from rainbow_iqn_apex.agents.pqn.options import PqnOptions
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
@@ -49,6 +50,7 @@ AGENTS = {
     "awr": Entry(AwrOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
     "vpg": Entry(VpgOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
     "vtrace": Entry(VtraceOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
+    "pqn": Entry(PqnOptions, "rainbow_iqn_apex.agents.pqn.agent", "Pqn"),
     "reinforce": Entry(ReinforceOptions, "rainbow_iqn_apex.agents.reinforce.agent", "Reinforce"),
 }
 

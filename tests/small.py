@@ -61,6 +61,10 @@ FAMILIES = {
         *"--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7".split(),
         *"--samples-per-insert 2 --target-period 50 --exploration-base 0.9".split(),
     ],
+    "pqn": [
+        *SHORT_CHAIN,
+        *"--agent pqn --unroll-length 5 --minibatches 2 --hidden-size 16 --nb-env-per-actor 2".split(),
+    ],
     "ppo": [*SHORT_CHAIN, *f"--agent ppo {ON_POLICY} --normalise-observations True".split()],
     "vmpo": [*SHORT_CHAIN, *f"--agent vmpo {ON_POLICY} --popart True --fresh-advantages True".split()],
     "vmpo-lstm": [

@@ -184,7 +184,7 @@ def test_the_agent_can_be_named_in_two_ways() -> None:
         (error,) = errors_of(*argv)
         assert error.startswith("--rainbow-only: ") and "contradicts --agent" in error
     assert errors_of("--agent", "dqn") == [
-        "--agent: expected rainbow_iqn, rainbow, impala, r2d2, sac, ppo, vmpo, awr, vpg, vtrace, reinforce or "
+        "--agent: expected rainbow_iqn, rainbow, impala, r2d2, sac, ppo, vmpo, awr, vpg, vtrace, pqn, reinforce or "
         "package.module:Class, got 'dqn'"
     ]
 

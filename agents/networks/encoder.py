@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers, lecun_normal, normalise_residual
+from rainbow_iqn_apex.agents.networks.trunks import (
+    TRUNKS,
+    kept_numbers,
+    layer_normalised,
+    lecun_normal,
+    normalise_residual,
+)
 from rainbow_iqn_apex.agents.networks.words import Symbols, Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -32,6 +38,7 @@ class EncoderSpec:
     learns: bool = True  # else an encoder keeps its largest weights in that precision, not rounded for each row anew
     pool: int = 0  # a picture's last feature maps are max-pooled to so many rows and columns; 0: they stay as they are
     spectral_norm: bool = False  # of the residual convolutions
+    layer_norm: bool = False  # behind each convolution and dense layer, before its ReLU; not in the LSTM of texts
 
     @property
     def channels(self) -> int:
@@ -67,6 +74,8 @@ class Trunk(nn.Module):
             self.body = TRUNKS[spec.architecture](spec.channels)
             if spec.spectral_norm:
                 normalise_residual(self.body)
+            if spec.layer_norm:
+                self.body = layer_normalised(self.body)
             if spec.pool:
                 self.body.append(nn.AdaptiveMaxPool2d(spec.pool))
             self._kept = _kept(self.body, spec)
@@ -74,7 +83,8 @@ class Trunk(nn.Module):
             self.body = nn.Sequential(Words(self.observation.vocabulary))
             self._kept = [Words.kept(self._inputs // spec.stack), Words.nb_features]
         else:
-            self.body = nn.Sequential(nn.Linear(self._inputs, spec.features), nn.ReLU())
+            norm = [nn.LayerNorm(spec.features)] if spec.layer_norm else []
+            self.body = nn.Sequential(nn.Linear(self._inputs, spec.features), *norm, nn.ReLU())
             self._kept = [spec.features]
         self.nb_features = self._kept[-1]
         # Channels come last in memory wherever that is faster: a CPU computes gradients 1.4 times as fast so, and pools
@@ -162,6 +172,7 @@ class Encoder(Trunk):
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         self.dense = nn.Linear(self.nb_features, spec.features)
+        self.norm = nn.LayerNorm(spec.features) if spec.layer_norm else None
         self.nb_features = spec.features
         if spec.architecture == "deep-football":
             lecun_normal(self.dense)
@@ -172,7 +183,8 @@ class Encoder(Trunk):
     def forward(self, obs: Tensor) -> Tensor:
         """Return the features of stacked observations [B, S, ...] of any dtype."""
         with self.rounding(obs):
-            return functional.relu(self.dense(self.features(obs))).float()
+            x = self.dense(self.features(obs))  # [B, F]
+            return functional.relu(x if self.norm is None else self.norm(x)).float()
 
 
 def _numbers(view: Tensor, field: Field) -> Tensor:

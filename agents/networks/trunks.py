@@ -36,10 +36,18 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm1: nn.Module = nn.Identity()
+        self.norm2: nn.Module = nn.Identity()
+
+    def normalise(self) -> None:
+        """Put a layer norm behind both convolutions."""
+        self.norm1, self.norm2 = (ChannelNorm(conv.out_channels) for conv in (self.conv1, self.conv2))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of x's shape."""
-        inner: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x)), inplace=True))
+        inner: Tensor = self.norm2(
+            self.conv2(functional.relu(self.norm1(self.conv1(functional.relu(x))), inplace=True))
+        )
         return x + inner
 
 
@@ -80,6 +88,26 @@ def normalise_residual(body: nn.Sequential) -> None:
             block.conv1, block.conv2 = (SpectralConv2d(block.conv1.in_channels) for _ in range(2))
 
 
+class ChannelNorm(nn.LayerNorm):
+    """Normalises the channels of each pixel of x [B, C, H, W], as flax's LayerNorm does behind a convolution."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def layer_normalised(body: nn.Sequential) -> nn.Sequential:
+    """Return a trunk with a layer norm behind each of its convolutions."""
+    layers: list[nn.Module] = []
+    for layer in body:
+        if isinstance(layer, ResidualBlock):
+            layer.normalise()
+        layers.append(layer)
+        if isinstance(layer, nn.Conv2d):
+            layers.append(ChannelNorm(layer.out_channels))
+    return nn.Sequential(*layers)
+
+
 TRUNKS: dict[str, Callable[[int], nn.Sequential]] = {  # channels of a stack -> layers
     "canonical": dqn,
     "shallow": dqn,
@@ -97,7 +125,7 @@ def kept_numbers(body: nn.Sequential, shape: Sequence[int], place: int) -> list[
     smaller than a kernel.
     """
     sizes: list[int] = []
-    shares = {nn.Conv2d: 1, SpectralConv2d: 1, nn.MaxPool2d: place, nn.AdaptiveMaxPool2d: place}
+    shares = {nn.Conv2d: 1, SpectralConv2d: 1, ChannelNorm: 1, nn.MaxPool2d: place, nn.AdaptiveMaxPool2d: place}
 
     def count(layer: nn.Module, _: object, output: Tensor) -> None:
         sizes.append(shares[type(layer)] * output.numel())

@@ -23,6 +23,7 @@ SETTINGS = {
     "impala-mix": "--agent impala --unroll-length 7 --hidden-size 9 --lstm-size 6 --batch-size 4 --replay-mix "
     "queue:0.5,elite:0.25:30,prioritised:0.25:20 --policy-cloning-cost 0.2 --value-cloning-cost 0.3 "
     "--trust-threshold 0.5 --impact-target-period 2 --feature-projection 4",
+    "pqn": "--agent pqn --unroll-length 7 --hidden-size 9 --minibatches 2",
     "ppo": "--agent ppo --unroll-length 7 --mlp-size 9 --minibatches 2 --epochs 2",
     "vmpo-lstm": "--agent vmpo --unroll-length 7 --hidden-size 9 --lstm-size 6 --minibatches 2 --epochs 2 "
     "--minibatch-split sequences",

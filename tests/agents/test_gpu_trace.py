@@ -57,6 +57,7 @@ OTHERS = {
     "impala": (PICTURES, f"{_SMALL} --unroll-length 7"),
     "impala with LSTM": (PICTURES, f"{_SMALL} --unroll-length 7 --lstm-size 8 --target-entropy 0.5"),
     "impala mixture": (PICTURES, f"{_SMALL} --unroll-length 7 --lstm-size 8 {_MIX}"),
+    "pqn": (PICTURES, f"{_SMALL} --unroll-length 7 --minibatches 2"),
     "ppo": (NUMBERS, _ROUNDS),
     "ppo with PopArt": (PICTURES, f"{_ROUNDS} --hidden-size 9 --popart True"),
     "vmpo with LSTM": (PICTURES, f"{_ROUNDS} --hidden-size 9 --lstm-size 8 --minibatch-split sequences"),

@@ -39,7 +39,7 @@ AGENTS = {
 KINDS = {
     "rainbow_iqn": "quantiles", "rainbow": "atoms", "impala": "probabilities", "impala-lstm": "probabilities",
     "impala-mix": "probabilities", "impala-elite": "probabilities",
-    "reinforce": "probabilities", "r2d2": "values", "ppo": "probabilities", "vmpo": "probabilities",
+    "reinforce": "probabilities", "r2d2": "values", "pqn": "values", "ppo": "probabilities", "vmpo": "probabilities",
     "vmpo-lstm": "probabilities",
     "sac": "probabilities", "sac-lstm": "probabilities",
 }  # fmt: skip

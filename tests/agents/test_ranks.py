@@ -52,6 +52,7 @@ CASES: dict[str, tuple[str, EnvironmentSpec, bool]] = {
     "IMPALA with a learned entropy": (f"impala {SEQUENCES} --target-entropy 0.9", ENVIRONMENT, True),
     "IMPALA that replays": (f"impala {SEQUENCES} {CLEAR}", ENVIRONMENT, True),
     "REINFORCE": ("reinforce --unroll-length 7 --history-length 1", VECTOR, True),
+    "PQN": ("pqn --unroll-length 7 --hidden-size 9 --minibatches 1 --lr-PQN 1e-6", ENVIRONMENT, True),
     "SAC": ("sac --hidden-size 9 --multi-step 2", ENVIRONMENT, True),
     "SAC, numbers": ("sac --hidden-size 9 --max-gradient-norm 0.1", BOX, True),
     "SAC, sequences": (f"sac {PIECES} --sequence-length 7 --sequence-period 5 --multi-step 2", ENVIRONMENT, True),

@@ -1,0 +1,1 @@
+"""PQN: Q-learning on rounds, without replay and without target network."""

@@ -1,0 +1,83 @@
+"""PQN: exploration by the run's step, and targets of the weights that acted."""
+
+from types import MethodType
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.networks.core import Inputs
+from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, ChannelNorm, layer_normalised
+from rainbow_iqn_apex.agents.pqn.agent import Pqn
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.rows import Rows, StepType
+from rainbow_iqn_apex.programs.agent import make_agent
+from tests.agents.sequences import ACTIONS, CPU, SETTINGS, agent_of, play, random_row
+
+
+def batch_of(agent: Pqn) -> Batch:
+    queue = Queue(agent.spec, 10_000, None, torch.Generator(), CPU)
+    for number, chunk in enumerate(play(agent, 100).chunks):
+        queue.add(ChunkId(0, number), chunk)
+    return queue.sample(None)
+
+
+@pytest.mark.parametrize(("step", "share"), [(0, 1.0), (500, 0.6), (1000, 0.2), (10**6, 0.2), (None, 0.0)])
+def test_the_share_of_random_actions_falls_with_the_run_s_steps(step: int | None, share: float) -> None:
+    agent = agent_of("pqn", "--exploration-steps", "1000", "--exploration-end", "0.2", learns=False)
+    row, count = random_row(np.random.default_rng(0), StepType.LAST, 5), 4000
+    rows = Rows.stack([row] * count)
+    greedy = agent.act(rows, {}, None)[0].actions[0]
+    others = np.mean(agent.act(rows, {}, step)[0].actions != greedy)
+    assert abs(others - share * (1 - 1 / ACTIONS)) < 0.04  # five standard deviations
+
+
+def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
+    # Mutation: compute the targets in each epoch, or in each update.
+    agent = agent_of("pqn", "--lr-PQN", "0.1", "--epochs", "3", "--minibatches", "4")
+    seen: list[tuple[Tensor, Tensor]] = []
+    step = agent._step
+
+    def watched(_self: Pqn, inputs: Inputs, action: Tensor, target: Tensor) -> dict[str, Tensor]:
+        seen.append((inputs.obs.flatten(2).double().sum(2).flatten(), target.flatten()))
+        return step(inputs, action, target)
+
+    agent._step = MethodType(watched, agent)
+    batch = batch_of(agent)
+    before = [weight.detach().clone() for weight in agent.network.parameters()]
+    agent.update(batch, 0.0)
+    assert all(not torch.equal(a, b) for a, b in zip(before, agent.network.parameters(), strict=True))
+    epochs = []
+    for start in range(0, 12, 4):
+        sums, targets = (torch.cat(parts) for parts in zip(*seen[start : start + 4], strict=True))
+        epochs.append(torch.stack((sums, targets.double()), 1)[sums.argsort()])
+    learnable = int((batch.step_type[agent.spec.prefix : -1] != StepType.LAST).sum())
+    assert len(epochs[0]) == learnable, "each learnable row is learned from once an epoch"
+    assert torch.equal(epochs[0], epochs[1]) and torch.equal(epochs[0], epochs[2])
+
+
+@pytest.mark.parametrize("architecture", ["shallow", "data-efficient", "deep"])
+def test_each_convolution_has_a_norm_over_the_channels_of_a_pixel(architecture: str) -> None:
+    plain = TRUNKS[architecture](4)
+    count = sum(isinstance(layer, torch.nn.Conv2d) for layer in plain.modules())
+    body = layer_normalised(plain)
+    assert sum(isinstance(layer, ChannelNorm) for layer in body.modules()) == count
+    x = torch.randn(2, 4, 84, 84)
+    for layer in body[:2]:
+        x = layer(x)
+    torch.testing.assert_close(x.mean(1), torch.zeros_like(x[:, 0]), atol=1e-5, rtol=0)
+    assert (x.var(1, correction=0) - 1).abs().max() < 0.05
+    assert not torch.allclose(x.mean((2, 3)), torch.zeros(2, x.shape[1]), atol=1e-3), "not over a channel's pixels"
+
+
+def test_numbers_as_actions_are_refused() -> None:
+    args = options.parse(SETTINGS["pqn"].split(), "test", "")
+    spec = EnvironmentSpec(Field((5,), "float32"), Box(2))
+    with pytest.raises(UserError, match="--agent: pqn chooses among discrete actions"):
+        make_agent(args, spec, CPU, learns=False, seed=1)
