@@ -56,10 +56,22 @@ def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
     epochs = []
     for start in range(0, 12, 4):
         sums, targets = (torch.cat(parts) for parts in zip(*seen[start : start + 4], strict=True))
-        epochs.append(torch.stack((sums, targets.double()), 1)[sums.argsort()])
+        epochs.append(sorted(zip(sums.tolist(), targets.tolist(), strict=True)))
     learnable = int((batch.step_type[agent.spec.prefix : -1] != StepType.LAST).sum())
     assert len(epochs[0]) == learnable, "each learnable row is learned from once an epoch"
-    assert torch.equal(epochs[0], epochs[1]) and torch.equal(epochs[0], epochs[2])
+    assert epochs[0] == epochs[1] == epochs[2]
+
+
+def test_learning_sees_what_acting_saw() -> None:
+    # Mutation: a stack that reaches across an episode's end.
+    agent = agent_of("pqn", "--exploration-steps", "1", "--exploration-end", "0")
+    batch = batch_of(agent)
+    inputs, _ = agent.learning_inputs(batch)
+    greedy = agent.network(inputs)[0].argmax(2)[:-1]  # [T, B]
+    rows = slice(agent.spec.prefix, -1)
+    learnable = batch.step_type[rows] != StepType.LAST
+    assert torch.equal(batch.action[rows][learnable].long(), greedy[learnable])
+    assert len(greedy.unique()) > 1, "not one action alone"
 
 
 @pytest.mark.parametrize("architecture", ["shallow", "data-efficient", "deep"])

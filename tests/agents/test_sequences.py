@@ -23,7 +23,9 @@ from tests.programs.test_trainers import Refuses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_agent = pytest.mark.parametrize("name", SETTINGS)
-ON_POLICY = {"ppo", "vmpo-lstm"}
+# Those that record what the network said; for PQN, which records nothing, see test_pqn.
+every_recording_agent = pytest.mark.parametrize("name", sorted(SETTINGS.keys() - {"pqn"}))
+ON_POLICY = {"pqn", "ppo", "vmpo-lstm"}
 recurrent = pytest.mark.parametrize("name", ["impala-lstm", "impala-mix", "vmpo-lstm", "sac-lstm", "r2d2"])
 
 
@@ -67,7 +69,7 @@ def in_order(chunks: list[Chunk]) -> Batch:
     return Batch(rows, state, torch.ones(len(chunks)))
 
 
-@every_agent
+@every_recording_agent
 def test_learning_sees_what_acting_saw(name: str) -> None:
     # Mutations: a state of any other row, a last action or reward shifted by a row, no reset at FIRST.
     agent = with_outputs(agent_of(name))
