@@ -33,7 +33,8 @@ class SpectralConv2d(nn.Conv2d):
         with torch.autocast(x.device.type, enabled=False):
             sigma = self.left.clone() @ (self.weight.flatten(1).float() @ self.right.clone())  # []
             weight = self.weight.float() / sigma
-        return self._conv_forward(x, weight.to(x.dtype), self.bias)
+        convolved: Tensor = self._conv_forward(x, weight.to(x.dtype), self.bias)
+        return convolved
 
     @torch.no_grad()
     def _iterate(self) -> None:

@@ -170,8 +170,8 @@ class QLearningAgent(Agent):
         """Copy the online network to the target network whenever `step` passes a multiple of target-update."""
         if step // self._target_period > (step - self._update_steps) // self._target_period:
             with torch.no_grad():
-                copied = (list(acting_tensors(network).values()) for network in (self.target, self.network))
-                torch._foreach_copy_(*copied)
+                copies, originals = (list(acting_tensors(network).values()) for network in (self.target, self.network))
+                torch._foreach_copy_(copies, originals)
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""

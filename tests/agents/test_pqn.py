@@ -46,7 +46,8 @@ def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
 
     def watched(_self: Pqn, inputs: Inputs, action: Tensor, target: Tensor) -> dict[str, Tensor]:
         seen.append((inputs.obs.flatten(2).double().sum(2).flatten(), target.flatten()))
-        return step(inputs, action, target)
+        metrics: dict[str, Tensor] = step(inputs, action, target)
+        return metrics
 
     agent._step = MethodType(watched, agent)
     batch = batch_of(agent)
@@ -81,8 +82,7 @@ def test_each_convolution_has_a_norm_over_the_channels_of_a_pixel(architecture: 
     body = layer_normalised(plain)
     assert sum(isinstance(layer, ChannelNorm) for layer in body.modules()) == count
     x = torch.randn(2, 4, 84, 84)
-    for layer in body[:2]:
-        x = layer(x)
+    x = body[:2](x)
     torch.testing.assert_close(x.mean(1), torch.zeros_like(x[:, 0]), atol=1e-5, rtol=0)
     assert (x.var(1, correction=0) - 1).abs().max() < 0.05
     assert not torch.allclose(x.mean((2, 3)), torch.zeros(2, x.shape[1]), atol=1e-3), "not over a channel's pixels"

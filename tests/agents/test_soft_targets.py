@@ -18,7 +18,7 @@ def soft_agent(alpha: float, temperature: float) -> RainbowIqn:
     assert isinstance(agent, RainbowIqn)
     with torch.no_grad():
         for parameter in agent.target.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3))
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
     return agent
 
 
@@ -32,7 +32,8 @@ def transitions_of(agent: RainbowIqn) -> Transitions:
 def target_quantiles(agent: RainbowIqn, obs: Tensor) -> Tensor:
     """What the target network says next; draws as the agent does."""
     taus = agent.sample_taus(agent._options.num_tau_prime_samples, len(obs))
-    return agent.target(obs, taus, agent.noisy(agent.target))
+    quantiles: Tensor = agent.target(obs, taus, agent.noisy(agent.target))
+    return quantiles
 
 
 @torch.no_grad()

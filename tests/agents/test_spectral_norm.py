@@ -119,5 +119,5 @@ def test_the_gradient_takes_the_vectors_for_constants() -> None:
     weight = layer.weight.detach().clone().requires_grad_()
     assert layer.bias is not None
     divided = weight / (left @ (weight.flatten(1) @ right))
-    functional.conv2d(x, divided, layer.bias.detach(), padding=1).square().sum().backward()
+    functional.conv2d(x, divided, layer.bias.detach(), padding=1).square().sum().backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(layer.weight.grad, weight.grad)
