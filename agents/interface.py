@@ -111,6 +111,7 @@ class Learnable(ABC):
     spec: ChunkSpec
     buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
     mixing: Mixing | None = None  # of an agent with a mixture
+    new_at_largest = False  # of a prioritised replay: new samples get their priorities times the largest one so far
     steps_per_update: int | None = None  # agent steps that an update from a replay stands for; None: --replay-frequency
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them

@@ -23,9 +23,10 @@ class Replay:
     """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
 
     A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
-    the samples and lives on `device`. Importance weights have the exponent beta, which goes from the first to the
-    second `priority_weight` as learning goes on. Of several learners, which draw a batch together, `least_of_all`
-    returns the least of their numbers []: the largest weight is then that of all their samples.
+    the samples and lives on `device`. `new_at_largest` multiplies the
+    priorities of new samples by the largest so far. Importance weights have the exponent beta, which goes from the
+    first to the second `priority_weight` as learning goes on. Of several learners, which draw a batch together,
+    `least_of_all` returns the least of their numbers []: the largest weight is then that of all their samples.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Replay:
         learn_start: int = 1,
         priority_weight: tuple[float, float] = (0.0, 1.0),
         least_of_all: Callable[[Tensor], Tensor] | None = None,
+        new_at_largest: bool = False,
     ) -> None:
         self.spec = spec
         self._least_of_all = least_of_all
@@ -52,6 +54,7 @@ class Replay:
         self.generator = generator
         self.ring = make_ring(spec, self.row_fields, self.slots, device)
         self._tree = make_tree(self.slots * spec.samples, device)
+        self._largest = torch.ones(1, dtype=torch.float64, device=device) if new_at_largest else None  # priority so far
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
         self._remembered: dict[ChunkId, Tensor] = {}
@@ -85,7 +88,9 @@ class Replay:
         priorities = self._remembered.pop(chunk_id, None)
         if priorities is None:
             own = learnable.astype(np.float32) if chunk.priorities is None else chunk.priorities
-            priorities = tensor_of(own)
+            priorities = tensor_of(own).to(self.device, torch.float64)
+            if self._largest is not None:
+                priorities = priorities * self._largest
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
         count = int(np.count_nonzero(learnable))
         self.size += count - self._learnable[slot]
@@ -133,16 +138,19 @@ class Replay:
         return priorities[priorities > 0].cpu()  # a LAST row has none
 
     def recorded(self) -> list[Tensor]:
-        """Return all that `learned` changes: the tree's own tensors, no copies."""
+        """Return all that `learned` changes, no copies: the tree's own tensors, and the largest priority."""
         tensors: list[Tensor] = self._tree.tensors()
-        return tensors
+        return tensors if self._largest is None else [*tensors, self._largest]
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
         if priorities is None or batch.indices is None:
             return
         current = self.ring.generation[batch.indices // self.spec.samples] == batch.generations
-        self._tree.set(batch.indices, priorities.to(self.device, torch.float64), where=current)
+        values = priorities.to(self.device, torch.float64)
+        self._tree.set(batch.indices, values, where=current)
+        if self._largest is not None:
+            torch.maximum(self._largest, values.max(), out=self._largest)
 
     def oldest(self) -> dict[int, int]:
         """Return, by actor, the sequence number of its oldest chunk held, or still to come of a restored checkpoint."""
@@ -160,7 +168,8 @@ class Replay:
             priorities += self._tree.get(torch.cat(leaves)).float().cpu().reshape(-1, self.spec.samples)
         ids = torch.tensor([*self._remembered, *held], dtype=torch.int64).reshape(-1, 2)
         stacked = torch.stack(priorities) if priorities else torch.zeros(0, self.spec.samples)
-        return Checkpoint(self.inserted - len(held), ids, stacked)
+        extra = {} if self._largest is None else {"largest": self._largest.cpu().clone()}
+        return Checkpoint(self.inserted - len(held), ids, stacked, extra)
 
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
         """Prepare an empty replay for the chunks of a checkpoint, which are added next, in their old order.
@@ -169,6 +178,10 @@ class Replay:
         ValueError for a checkpoint that no replay of this spec has written.
         """
         check_checkpoint(checkpoint, self.spec, newest)
+        if self._largest is not None and (largest := checkpoint.extra.get("largest")) is not None:
+            if largest.shape != (1,) or largest.dtype != torch.float64 or not 1 <= largest.item() < torch.inf:
+                raise ValueError("the replay's largest priority is none")
+            self._largest.copy_(largest)
         self.inserted = checkpoint.first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
             if sequence <= newest[actor]:

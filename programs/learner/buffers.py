@@ -72,7 +72,7 @@ def make_buffer(
         least = team.least if team.size > 1 else None
         return Replay(
             agent.spec, environment, rows, generator, place,
-            learn_start=start, priority_weight=weights, least_of_all=least,
+            learn_start=start, priority_weight=weights, least_of_all=least, new_at_largest=agent.new_at_largest,
         )  # fmt: skip
     if (mixing := agent.mixing) is None:
         return Queue(agent.spec, rows, args.update_size, generator, place)
