@@ -102,6 +102,7 @@ class NetworkSpec:
     learns: bool = True
     pool: int = 0  # see EncoderSpec, as for the next one
     spectral_norm: bool = False
+    layer_norm: bool = False  # behind the hidden layers of both streams
 
 
 def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
@@ -122,7 +123,7 @@ class DuellingNetwork(Network):
     def __init__(self, spec: NetworkSpec, outputs: int) -> None:
         super().__init__()
         self.nb_actions = spec.nb_actions
-        self._outputs = outputs
+        self._outputs, self._hidden_size = outputs, spec.hidden_size
         self._precision = spec.precision
         kind = spec.architecture
         trunk = Trunk(
@@ -139,6 +140,8 @@ class DuellingNetwork(Network):
         self.fcnoisy_h_a = NoisyLinear(self.nb_features, spec.hidden_size, spec.noisy_std)
         self.fcnoisy_z_v = NoisyLinear(spec.hidden_size, outputs, spec.noisy_std)
         self.fcnoisy_z_a = NoisyLinear(spec.hidden_size, spec.nb_actions * outputs, spec.noisy_std)
+        norms = [nn.LayerNorm(spec.hidden_size) for _ in range(2)] if spec.layer_norm else []
+        self.norms = nn.ModuleList(norms)  # of the value stream and of the advantage stream
 
     @torch.no_grad()
     def draw_noise(self, generator: torch.Generator) -> None:
@@ -158,7 +161,7 @@ class DuellingNetwork(Network):
 
     def _is_rounded(self, name: str) -> bool:
         return name.endswith(("weight", "weight_mu", "weight_sigma")) and not name.startswith(
-            ("fcnoisy_z", "fc1", "trunk.inner.")
+            ("fcnoisy_z", "fc1", "norms.", "trunk.inner.")
         )
 
     def weights(self) -> Weights:
@@ -176,6 +179,14 @@ class DuellingNetwork(Network):
         """Return features [B, F] of stacked observations [B, S, ...], in the network's precision."""
         features: Tensor = self._trunk[0](obs)
         return features.to(self._precision)
+
+    def activated(self, hidden: Tensor) -> Tensor:
+        """Return the ReLU of hidden layers [M, 2 H], or of the advantage stream's [M, H], each normalised by itself."""
+        if self.norms:
+            streams = torch.split(hidden.float(), self._hidden_size, 1)
+            norms = list(self.norms)[-len(streams) :]
+            hidden = torch.cat([norm(stream) for norm, stream in zip(norms, streams, strict=True)], 1)
+        return functional.relu(hidden)
 
     def duel(self, hidden: Tensor, weights: Weights) -> Tensor:
         """Compute v + a - mean(a): hidden units [M, 2 H] -> [M, A, outputs] float32.
@@ -220,7 +231,11 @@ class QuantileNetwork(DuellingNetwork):
         cosines = torch.cos(taus.reshape(-1, 1) * self._frequencies).to(self._precision)  # [N * B, embedding]
         embed_weight, embed_bias = (part.to(self._precision) for part in (self.iqn_fc.weight, self.iqn_fc.bias))
         features = self.features(obs)  # [B, F]
-        return modulated_hidden(cosines, embed_weight, embed_bias, features, weight, bias)
+        if not self.norms:
+            return modulated_hidden(cosines, embed_weight, embed_bias, features, weight, bias)
+        embedded = functional.relu(functional.linear(cosines, embed_weight, embed_bias))  # [N * B, F]
+        modulated = embedded.view(-1, *features.shape) * features  # [N, B, F]
+        return self.activated(functional.linear(modulated.flatten(0, 1), weight, bias))
 
 
 class CategoricalNetwork(DuellingNetwork):
@@ -229,5 +244,5 @@ class CategoricalNetwork(DuellingNetwork):
     def forward(self, obs: Tensor, weights: Weights) -> Tensor:
         """Return log-probabilities [B, A, atoms] of stacked observations [B, S, ...]."""
         features = self.features(obs)  # [B, F]
-        hidden = functional.relu(functional.linear(features, weights.hidden_weight, weights.hidden_bias))
+        hidden = self.activated(functional.linear(features, weights.hidden_weight, weights.hidden_bias))
         return functional.log_softmax(self.duel(hidden, weights), dim=2)

@@ -38,7 +38,9 @@ class EncoderSpec:
     learns: bool = True  # else an encoder keeps its largest weights in that precision, not rounded for each row anew
     pool: int = 0  # a picture's last feature maps are max-pooled to so many rows and columns; 0: they stay as they are
     spectral_norm: bool = False  # of the residual convolutions
-    layer_norm: bool = False  # behind each convolution and dense layer, before its ReLU; not in the LSTM of texts
+    normalised: bool = (
+        False  # a layer norm behind each convolution and dense layer, before its ReLU; not in the LSTM of texts
+    )
 
     @property
     def channels(self) -> int:
@@ -74,7 +76,7 @@ class Trunk(nn.Module):
             self.body = TRUNKS[spec.architecture](spec.channels)
             if spec.spectral_norm:
                 normalise_residual(self.body)
-            if spec.layer_norm:
+            if spec.normalised:
                 self.body = layer_normalised(self.body)
             if spec.pool:
                 self.body.append(nn.AdaptiveMaxPool2d(spec.pool))
@@ -83,7 +85,7 @@ class Trunk(nn.Module):
             self.body = nn.Sequential(Words(self.observation.vocabulary))
             self._kept = [Words.kept(self._inputs // spec.stack), Words.nb_features]
         else:
-            norm = [nn.LayerNorm(spec.features)] if spec.layer_norm else []
+            norm = [nn.LayerNorm(spec.features)] if spec.normalised else []
             self.body = nn.Sequential(nn.Linear(self._inputs, spec.features), *norm, nn.ReLU())
             self._kept = [spec.features]
         self.nb_features = self._kept[-1]
@@ -172,7 +174,7 @@ class Encoder(Trunk):
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         self.dense = nn.Linear(self.nb_features, spec.features)
-        self.norm = nn.LayerNorm(spec.features) if spec.layer_norm else None
+        self.norm = nn.LayerNorm(spec.features) if spec.normalised else None
         self.nb_features = spec.features
         if spec.architecture == "deep-football":
             lecun_normal(self.dense)

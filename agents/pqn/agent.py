@@ -38,7 +38,7 @@ class QNetwork(Network):
 
     def __init__(self, spec: CoreSpec, nb_actions: int) -> None:
         super().__init__()
-        self.core = Core(replace(spec, torso=replace(spec.torso, layer_norm=True)))
+        self.core = Core(replace(spec, torso=replace(spec.torso, normalised=True)))
         for layer in self.core.modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):  # as the authors' network begins
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

@@ -22,6 +22,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
@@ -55,6 +56,7 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
         learns=setup.learns,
         pool=options.pool,
         spectral_norm=options.spectral_norm,
+        layer_norm=options.layer_norm,
     )
 
 
@@ -76,10 +78,11 @@ class QLearningAgent(Agent):
         learning = setup.learning
         self.spec = ChunkSpec(learning.history_length, 0, CHUNK_LENGTH, options.multi_step, CHUNK_LENGTH, 1)
         self.generator = setup.generator
-        self._learning = learning
+        self._learning, self._options, self._slot = learning, options, setup.slot
+        self.new_at_largest = options.initial_priorities == "largest"
         self._multi_step = options.multi_step
         self.steps_per_update = self._update_steps = learning.replay_frequency
-        self._noise_period = learning.replay_frequency  # agent steps of an actor between two draws of its noise
+        self._noise_period = options.NOISE_CALLS or learning.replay_frequency  # calls between two draws of noise
         self._target_period = options.target_update  # agent steps that updates stand for
         self._device = setup.generator.device
         self._calls = 0  # of `act` since the last `load`
@@ -104,8 +107,8 @@ class QLearningAgent(Agent):
         self._calls = 0
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002 - all explore alike
-        """Act greedily under noise, or at random before learn-start."""
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
+        """Act greedily under noise, or at random: before learn-start always, later a share of the actions."""
         if self._calls % self._noise_period == 0:
             self.network.draw_noise(self.generator)
             self._weights = self.network.weights()
@@ -114,15 +117,30 @@ class QLearningAgent(Agent):
         assert self._weights is not None
         output = self.policy_output(stack.to(self._device), self._weights)
         greedy = output.values.argmax(1)  # [E]
-        actions = greedy
-        if step is not None and step < self._learning.learn_start:
-            shape = greedy.shape
-            actions = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
+        actions = self._explored(greedy, step, places)
+        if self.new_at_largest:
+            return ActorOutput(actions.cpu().numpy(), {}, self.version), {"stack": stack.numpy()}
         index = torch.arange(len(greedy), device=self._device)
         chosen, best = output.distribution[index, actions], output.distribution[index, greedy]
         extras = {"chosen": chosen, "greedy": best, **output.extras}
         arrays = {name: tensor.cpu().numpy() for name, tensor in extras.items()}
         return ActorOutput(actions.cpu().numpy(), arrays, self.version), {"stack": stack.numpy()}
+
+    def _explored(self, greedy: Tensor, step: int | None, places: Array | None) -> Tensor:
+        """Return the greedy actions [E], or random ones in the place of some."""
+        if step is None:
+            return greedy
+        begins = step < self._learning.learn_start
+        if not begins and not self._options.explores(step):
+            return greedy
+        shape = greedy.shape
+        random = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
+        if begins:
+            return random
+        numbers = np.arange(self._slot.first, self._slot.first + len(greedy)) if places is None else places
+        epsilon = exploration_rates(torch.from_numpy(numbers), self._slot.total, step, self._options)
+        is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon.to(self._device)
+        return torch.where(is_random, random, greedy)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:
@@ -140,7 +158,12 @@ class QLearningAgent(Agent):
         return push_frame(stack, obs, torch.from_numpy(rows.step_type == StepType.FIRST))
 
     def initial_priorities(self, rows: Arrays) -> Array:
-        """Return loss^omega of a chunk's rows, from the outputs at rows t and t + n that acting has kept."""
+        """Return loss^omega of a chunk's rows, from the outputs at rows t and t + n that acting has kept.
+
+        Where new rows have the largest priority, these are its shares: 1.
+        """
+        if self.new_at_largest:
+            return np.ones(self.spec.length, np.float32)
         start = torch.arange(self.spec.prefix, self.spec.prefix + self.spec.length)
         index = start + torch.arange(self._multi_step + 1)[:, None]  # [n + 1, B]
         output = {name.removeprefix("extras."): torch.tensor(rows[name]) for name in rows if name.startswith("extras.")}

@@ -19,6 +19,8 @@ class QLearningOptions(AgentOptions):
         "target_update": (2000, "agent steps; a short run has few periods"),
     }
 
+    NOISE_CALLS: ClassVar[int] = 0  # calls of `act` between two draws of noise; 0: --replay-frequency of them
+
     architecture: str = option(
         "canonical",
         "convolutions of pictures: DQN's (canonical), two (data-efficient), residual (deep), those twice as wide "
@@ -36,10 +38,45 @@ class QLearningOptions(AgentOptions):
         policy=True,
     )
     spectral_norm: bool = option(
-        False, "divide the weights of residual convolutions by their largest singular value", flag=True, shared=True
+        False,
+        "divide the weights of residual convolutions by their largest singular value",
+        shared=True,
+        policy=True,
+    )
+    layer_norm: bool = option(
+        False,
+        "a layer norm behind the hidden layers of both streams, not behind convolutions",
+        shared=True,
+        policy=True,
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", least=0, shared=True)
+    epsilon_end: float = option(
+        0.0, "share of random actions beside the noise, none in evaluations; 0: none", least=0, most=1, shared=True
+    )
+    epsilon_ladder: float = option(
+        0.0,
+        "environment i of N has the share end^(1 - s) ladder^s with s = i / (N - 1), a single one s = 0.5; 0: all have "
+        "--epsilon-end",
+        least=0,
+        most=1,
+        shared=True,
+    )
+    epsilon_decay: float = option(
+        0.0,
+        "time constant, in agent steps over all actors, in which the share falls from 1 to its end; 0: it begins there",
+        least=0,
+        shared=True,
+    )
+    epsilon_until: int = option(
+        0, "agent steps over all actors after which the share is 0; 0: never", least=0, shared=True
+    )
+    initial_priorities: str = option(
+        "actor",
+        "of new rows: computed by their actor, or the largest so far",
+        choices=("actor", "largest"),
+        shared=True,
+    )
     multi_step: int = option(3, "n of the n-step return [agent steps]", above=0, most=10_000, shared=True)
     target_update: int = option(
         32_000, "agent steps that updates stand for, between target network updates (papers give frames)", above=0
@@ -47,9 +84,16 @@ class QLearningOptions(AgentOptions):
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""
-        if not self.spectral_norm or self.architecture.startswith("deep"):
-            return []
-        return [
-            f"--spectral-norm: --architecture {self.architecture} has no residual convolutions; choose deep, deep-2 or "
-            "deep-football"
-        ]
+        errors = []
+        if self.spectral_norm and not self.architecture.startswith("deep"):
+            errors.append(
+                f"--spectral-norm: --architecture {self.architecture} has no residual convolutions; choose deep, "
+                "deep-2 or deep-football"
+            )
+        if self.epsilon_ladder and not self.epsilon_end:
+            errors.append("--epsilon-ladder: it begins at --epsilon-end, which must be above 0")
+        return errors
+
+    def explores(self, step: int) -> bool:
+        """Return whether a share of the actions is random at a step of the run."""
+        return (self.epsilon_end > 0 or self.epsilon_decay > 0) and not 0 < self.epsilon_until <= step

@@ -23,6 +23,7 @@ from rainbow_iqn_apex.memory.batch import Transitions
 class RainbowIqn(QLearningAgent):
     """The agent of `--agent rainbow_iqn`."""
 
+    _options: RainbowIqnOptions
     network: QuantileNetwork
     target: QuantileNetwork
 
@@ -33,7 +34,6 @@ class RainbowIqn(QLearningAgent):
         network = QuantileNetwork(spec, options.quantile_embedding_dim)
         target = QuantileNetwork(spec, options.quantile_embedding_dim) if setup.learns else None
         super().__init__(setup, options, network, target, (options.lr_IQN, options.adam_eps_IQN))
-        self._options = options
         self.priority_exponent = options.priority_exponent_IQN
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
