@@ -66,7 +66,9 @@ class RunOptions:
         None, "file of settings (YAML, `name: value`) that the command line goes before, such as results/<game>.yaml"
     )
     preset: str = option(
-        "paper", "defaults to begin with: cpu (small, for machines without a GPU) or paper", choices=tuple(PRESETS)
+        "paper",
+        "defaults to begin with: cpu (small, for machines without a GPU), fast (btr's for the least time) or paper",
+        choices=tuple(PRESETS),
     )
     model: Path | None = option(
         None, "snapshot, or folder for its newest, to evaluate, or to begin from with its weights and Adam's moments"
@@ -315,6 +317,8 @@ def _combinations(args: Args) -> list[str]:
         )
     if args.id_eval_actor >= 0 <= args.id_actor:
         errors.append("--id-actor, --id-eval-actor: an actor has either of them")
+    if args.preset == "fast" and not args.own.FAST:
+        errors.append(f"--preset: --agent {args.agent} has no settings for fast; choose cpu or paper")
     if args.learn_start > args.memory_capacity:
         errors.append(
             f"--learn-start: {args.learn_start} transitions never fit into --memory-capacity {args.memory_capacity}"

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.agents.on_policy.options import AwrOptions, PpoOptions, Vm
 from rainbow_iqn_apex.agents.pqn.options import PqnOptions
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
-from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
+from rainbow_iqn_apex.agents.rainbow_iqn.options import BtrOptions, RainbowIqnOptions
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.agents.sac.options import SacOptions
 from rainbow_iqn_apex.common import plugins
@@ -42,6 +42,7 @@ class Entry(NamedTuple):
 AGENTS = {
     "rainbow_iqn": Entry(RainbowIqnOptions, "rainbow_iqn_apex.agents.rainbow_iqn.agent", "RainbowIqn"),
     "rainbow": Entry(RainbowOptions, "rainbow_iqn_apex.agents.rainbow.agent", "Rainbow"),
+    "btr": Entry(BtrOptions, "rainbow_iqn_apex.agents.rainbow_iqn.agent", "RainbowIqn"),
     "impala": Entry(ImpalaOptions, "rainbow_iqn_apex.agents.impala.agent", "Impala"),
     "r2d2": Entry(R2d2Options, "rainbow_iqn_apex.agents.r2d2.agent", "R2d2"),
     "sac": Entry(SacOptions, "rainbow_iqn_apex.agents.sac.agent", "Sac"),

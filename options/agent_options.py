@@ -49,6 +49,7 @@ class AgentOptions:
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
     VECTORS: ClassVar[dict[str, Any]] = {}  # of all options, where observations are vectors; with a preset, too
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
+    FAST: ClassVar[Preset] = {}  # with `--preset fast`, which is refused where there is none
     UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
     MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     WAITS_FOR_ROWS: ClassVar[bool] = False  # even without lockstep, no update is made before its steps were played

@@ -20,6 +20,7 @@ PRESETS: dict[str, Preset] = {
         "log_interval": (2500, "agent steps; something to see twice a minute"),
         "evaluation_interval": (25_000, "agent steps; a snapshot every few minutes"),
     },
+    "fast": {},
 }
 
 
@@ -28,7 +29,7 @@ def preset_of(name: str, agent: type[AgentOptions], *, pictures: bool) -> Preset
 
     Where observations are no pictures, what the agent takes there stays: presets are made for pictures.
     """
-    own = agent.CPU if name == "cpu" else {}
+    own = {"cpu": agent.CPU, "fast": agent.FAST}.get(name, {})
     common = PRESETS.get(name, {})
     kept = frozenset() if pictures else agent.VECTORS.keys()
     settings = own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}

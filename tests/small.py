@@ -42,6 +42,11 @@ _ELITE = (
 )
 # The same for agents that learn from sequences: of these options the last ones count.
 FAMILIES = {
+    "btr": [
+        *SHORT_CHAIN,
+        *"--agent btr --layer-norm True --nb-env-per-actor 1 --num-tau-samples 4 --num-quantile-samples 3".split(),
+        *"--epsilon-end 0.1 --epsilon-ladder 0.5 --epsilon-decay 900 --epsilon-until 9000 --hidden-size 16".split(),
+    ],
     "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
     "impala-lstm": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 3 --lstm-size 7".split()],
     "impala-mix": [*SHORT_CHAIN, *f"--agent impala --unroll-length 5 --batch-size 8 --hidden-size 16 {_MIX}".split()],

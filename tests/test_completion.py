@@ -36,7 +36,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("launch_learner.py --lstm", "--lstm-size"),  # of other agents than the default
         ("launch_learner.py --game pong --agent rain", "rainbow_iqn rainbow"),
         ("launch_learner.py --game po", "pong pooyan"),
-        ("launch_learner.py --render --preset ''", "paper cpu"),
+        ("launch_learner.py --render --preset ''", "paper cpu fast"),
         ("launch_learner.py --config redis_r", "redis_rainbow_6379.conf"),
         ("saber_report.py --la", "--label"),
         ("saber_report.py saber_r", "saber_report.py"),

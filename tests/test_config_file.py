@@ -144,7 +144,7 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
             "agent: dqn",
             f"agent: expected {', '.join(AGENTS)} or package.module:Class, got 'dqn'",
         ),
-        ("preset: tpu", "preset: expected paper or cpu, got 'tpu'"),
+        ("preset: tpu", "preset: expected paper, cpu or fast, got 'tpu'"),
         ("game: PongNoFrameskip-v4", "game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
         ("T_max: 5", "T_max: must exceed --learn-start 80000, is 5"),
         ("run_name: !!python/object/apply:os.getpid []", "run_name: expected a single value, got a list"),

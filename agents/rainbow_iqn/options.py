@@ -1,7 +1,7 @@
-"""The options of Rainbow-IQN."""
+"""The options of Rainbow-IQN, and of BTR, which is the same with other parts and settings."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.common.option import option
@@ -44,3 +44,34 @@ class RainbowIqnOptions(QLearningOptions):
     priority_exponent_IQN: float = option(0.2, "omega: priority = loss^omega", least=0, shared=True)
     lr_IQN: float = option(5e-5, "Adam's learning rate", above=0)
     adam_eps_IQN: float = option(3.125e-4, "Adam's epsilon", above=0)
+
+
+@dataclass(frozen=True)
+class BtrOptions(RainbowIqnOptions):
+    """BTR, Beyond the Rainbow (--agent btr; Clark et al. 2024, arXiv 2411.03820)"""
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        "nb_env_per_actor": 64, "replay_frequency": 64, "batch_size": 256, "discount": 0.997, "learn_start": 200_000,
+        "memory_capacity": 2**20, "priority_weight": 0.2, "final_priority_weight": 0.2, "max_gradient_norm": 10.0,
+        "architecture": "deep-2", "pool": 6, "spectral_norm": True, "noisy_std": 0.5,
+        "num_tau_samples": 8, "num_tau_prime_samples": 8, "num_quantile_samples": 8, "munchausen": 0.9,
+        "epsilon_end": 0.01, "epsilon_decay": 2e6, "epsilon_until": 25_000_000, "initial_priorities": "largest",
+        "lr_IQN": 1e-4, "adam_eps_IQN": 0.005 / 256,
+    }  # fmt: skip
+    FAST: ClassVar[Preset] = {
+        "replay_frequency": (256, "each row is sampled once on average, and not four times"),
+        "pool": (0, "helps only where rows are sampled more often"),
+        "spectral_norm": (False, "helps late, where rows are sampled more often, and costs time"),
+        "layer_norm": (True, "in its place"),
+    }
+    CPU: ClassVar[Preset] = RainbowIqnOptions.CPU | {
+        "pool": (0, "few features as it is"),
+        "spectral_norm": (False, "that trunk has no residual convolutions"),
+        "layer_norm": (True, "in its place"),
+        "nb_env_per_actor": (8, "one forward pass for all costs little more than one for one"),
+        "replay_frequency": (16, "two samples of a row on average"),
+        "batch_size": (32, "an eighth"),
+        "epsilon_decay": (10_000.0, "agent steps; a short run explores for a short time"),
+        "epsilon_until": (100_000, "agent steps"),
+    }
+    NOISE_CALLS: ClassVar[int] = 1

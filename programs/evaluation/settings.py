@@ -74,7 +74,7 @@ def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         whose = f"--agent {name}" if known else "Rainbow-IQN or Rainbow"
         raise UserError(f"--model: {args.model} is not of {whose}: {error}") from error
-    agent = read.get("agent", name)
+    agent = name if known else read["agent"]
     sizes = {key: value for key, value in read.items() if key != "nb_actions"}
     return sizes | {"agent": agent, "rainbow_only": agent == "rainbow"}
 

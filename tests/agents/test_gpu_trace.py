@@ -46,6 +46,8 @@ RECORDED = {
     "rainbow_iqn data-efficient": (PICTURES, f"{_QUANTILES} --architecture data-efficient"),
     "rainbow_iqn, numbers": (CARTPOLE, _QUANTILES),
     "rainbow": (PICTURES, f"{_SMALL} --atoms 11"),
+    "btr": (PICTURES, _QUANTILES),
+    "btr, fast": (PICTURES, f"{_QUANTILES} --preset fast"),
     "r2d2": (PICTURES, f"{_SEQUENCES} --lstm-size 8 --multi-step 3"),
     "r2d2 without burn-in": (CARTPOLE, f"{_SEQUENCES} --lstm-size 8 --burn-in 0 --rescaling False"),
     "r2d2 deep": (PICTURES, f"{_SEQUENCES} --lstm-size 8 --architecture deep"),

@@ -37,7 +37,8 @@ AGENTS = {
     **FAMILIES,
 }
 KINDS = {
-    "rainbow_iqn": "quantiles", "rainbow": "atoms", "impala": "probabilities", "impala-lstm": "probabilities",
+    "rainbow_iqn": "quantiles", "btr": "quantiles", "rainbow": "atoms",
+    "impala": "probabilities", "impala-lstm": "probabilities",
     "impala-mix": "probabilities", "impala-elite": "probabilities",
     "reinforce": "probabilities", "r2d2": "values", "pqn": "values", "ppo": "probabilities", "vmpo": "probabilities",
     "vmpo-lstm": "probabilities",

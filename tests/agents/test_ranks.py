@@ -46,6 +46,7 @@ LIMITS = (
 CASES: dict[str, tuple[str, EnvironmentSpec, bool]] = {
     "Rainbow-IQN": ("rainbow_iqn --hidden-size 9 --num-tau-samples 7 --max-gradient-norm 0.01", ENVIRONMENT, False),
     "Rainbow": ("rainbow --hidden-size 9 --atoms 11", ENVIRONMENT, False),
+    "BTR": ("btr --hidden-size 9 --layer-norm True --max-gradient-norm 0.01", ENVIRONMENT, False),
     "R2D2": (f"r2d2 {PIECES} --sequence-length 8 --sequence-period 4 --multi-step 3", ENVIRONMENT, False),
     "IMPALA": (f"impala {SEQUENCES}", ENVIRONMENT, True),
     "IMPALA whose losses are sums": (f"impala {SEQUENCES} {SUMS}", ENVIRONMENT, True),

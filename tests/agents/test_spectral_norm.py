@@ -84,8 +84,8 @@ def test_without_gradient_nothing_moves() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_vectors_travel_with_weights_and_to_the_target_network(precision: str) -> None:
     # Mutation: copy parameters alone to the target network.
-    words = f"--architecture deep-2 --pool 2 --spectral-norm --target-update 4 --precision {precision} {' '.join(TINY)}"
-    args = options.parse([*words.split(), "--history-length", "2"], "test", "")
+    words = f"--architecture deep-2 --pool 2 --spectral-norm True --target-update 4 --precision {precision}"
+    args = options.parse([*words.split(), *TINY, "--history-length", "2"], "test", "")
     environment = discrete((24, 20), "uint8", 4)
     learner, actor = (
         make_agent(args, environment, torch.device("cpu"), learns=learns, seed=int(learns)) for learns in (True, False)
@@ -109,7 +109,7 @@ def test_the_vectors_travel_with_weights_and_to_the_target_network(precision: st
 def test_a_network_without_residual_convolutions_is_refused() -> None:
     for agent in ("rainbow_iqn", "rainbow"):
         with pytest.raises(UserError, match=r"^--spectral-norm: --architecture canonical has no .* choose deep,"):
-            options.parse(["--agent", agent, "--spectral-norm"], "test", "")
+            options.parse(["--agent", agent, "--spectral-norm", "True"], "test", "")
 
 
 def test_the_gradient_takes_the_vectors_for_constants() -> None:

@@ -39,6 +39,7 @@ _SMALL = f"--nb-env-per-actor {EACH} --nb-actor {NB_ENV // EACH} --learn-start 4
 _RECURRENT = "--burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 6 --hidden-size 9"
 AGENTS = {
     "rainbow_iqn": "--history-length 3 --hidden-size 9 --num-quantile-samples 5",
+    "btr": "--agent btr --history-length 3 --hidden-size 9 --num-quantile-samples 5 --epsilon-ladder 0.4",
     "r2d2": f"--agent r2d2 --history-length 2 --exploration-base 0.5 {_RECURRENT}",
     "impala-lstm": "--agent impala --history-length 2 --unroll-length 5 --lstm-size 6 --hidden-size 9",
     "ppo": "--agent ppo --history-length 1 --unroll-length 6 --mlp-size 9",
