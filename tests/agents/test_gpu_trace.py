@@ -88,9 +88,9 @@ class OfMeta(torch.Generator):
 class Autocast(TorchFunctionMode):
     """Does for the meta device what `torch.autocast` does for a GPU, with the operations that an encoder has."""
 
-    def __init__(self, device: str, dtype: torch.dtype, enabled: bool = True) -> None:
+    def __init__(self, device: str, dtype: torch.dtype = torch.float32, enabled: bool = True) -> None:
         super().__init__()
-        assert device == "meta"
+        assert device == "meta" or not enabled
         self._dtype, self._enabled = dtype, enabled
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
