@@ -19,11 +19,12 @@ from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions
 from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
 from rainbow_iqn_apex.agents.on_policy.reference import Reference
-from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from rainbow_iqn_apex.agents.on_policy.rounds import Played
 from rainbow_iqn_apex.agents.on_policy.statistics import Statistics
 from rainbow_iqn_apex.agents.on_policy.targets import estimate
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam

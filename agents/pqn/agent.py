@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
-from rainbow_iqn_apex.agents.on_policy.rounds import deal_rows
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.dealing import deal_rows
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.q_lambda import q_lambda
 from rainbow_iqn_apex.agents.optimisation import Objective
@@ -123,9 +123,10 @@ class Pqn(SequenceAgent):
         """Make one step of RAdam on half the mean squared difference of rows [1, n, ...]; returns metrics."""
         q, _ = self.network(inputs)  # [1, n, A]
         value = q.gather(2, action.unsqueeze(2)).squeeze(2)  # [1, n]
-        loss = 0.5 * masked_mean((value - target).square(), torch.ones_like(value, dtype=torch.bool), self._ranks)
+        rows = torch.ones_like(value, dtype=torch.bool)
+        loss = 0.5 * masked_mean((value - target).square(), rows, self._ranks)
         norm = self._optimise([Objective(loss, self._learned)])
-        return {"value": value.detach().mean(), "loss": loss.detach(), "gradient_norm": norm}
+        return {"value": masked_mean(value.detach(), rows, self._ranks), "loss": loss.detach(), "gradient_norm": norm}
 
     @torch.no_grad()
     def _best(self, inputs: Inputs) -> Tensor:

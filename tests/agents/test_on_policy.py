@@ -13,7 +13,8 @@ from torch import Tensor
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
-from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
