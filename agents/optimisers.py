@@ -60,6 +60,11 @@ class Adam(torch.optim.Adam):
 class RAdam(torch.optim.RAdam):
     """RAdam: Adam whose first steps are rectified (Liu et al. 2020, arXiv 1908.03265)."""
 
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the next steps."""
+        for group in self.param_groups:
+            group["lr"] = rate
+
     def take_step(self) -> None:
         """Make a step."""
         self.step()

@@ -68,9 +68,9 @@ class Pqn(SequenceAgent):
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         if setup.learns:
             self._learned = list(self.network.parameters())
-            optimiser = RAdam(self._learned, options.lr_PQN)
-            self._optimise = setup.optimisation(optimiser)
-            self.parts["optimiser"] = optimiser
+            self._radam = RAdam(self._learned, options.lr_PQN)
+            self._optimise = setup.optimisation(self._radam)
+            self.parts["optimiser"] = self._radam
 
     # --- acting ---
 
@@ -102,8 +102,10 @@ class Pqn(SequenceAgent):
 
     # --- learning ---
 
-    def update(self, batch: Batch, progress: float | Tensor) -> Update:  # noqa: ARG002 - nothing is annealed
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make the updates of a round."""
+        if self._options.rate_decay:
+            self._radam.set_rate(self._options.lr_PQN * (1 - float(progress)))
         inputs, _ = self.learning_inputs(batch)  # [T + 1, B, ...]
         rows = slice(self.spec.prefix, None)
         reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]

@@ -18,7 +18,7 @@ class PqnOptions(SequenceOptions):
     VECTORS: ClassVar[dict[str, Any]] = {
         "history_length": 1, "nb_env_per_actor": 32, "memory_capacity": 4096, "length_actor_buffer": 10_000,
         "unroll_length": 64, "epochs": 4, "minibatches": 16, "hidden_size": 256, "trace_lambda": 0.95,
-        "exploration_end": 0.2, "exploration_steps": 50_000,
+        "exploration_end": 0.2, "exploration_steps": 50_000, "lr_PQN": 1e-3, "rate_decay": True,
     }  # fmt: skip
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
@@ -57,6 +57,7 @@ class PqnOptions(SequenceOptions):
         0.001, "epsilon from then on: the share of random actions; none in evaluations", least=0, most=1, shared=True
     )
     lr_PQN: float = option(2.5e-4, "RAdam's learning rate", above=0)
+    rate_decay: bool = option(False, "let the learning rate fall linearly to 0 at T-max")
 
     def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - all rows are one batch
         """Return whether a round has fewer rows than updates."""
