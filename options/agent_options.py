@@ -29,6 +29,10 @@ class LearningOptions:
         0.0, "gradients are scaled down to this norm if theirs is larger; 0: off", least=0
     )
     discount: float = option(0.99, "discount factor of an agent step", least=0, most=1, shared=True)
+    reward_scale: float = option(
+        1.0, "rewards are multiplied by this for learning, before the clip, never in scores", above=0, shared=True,
+        policy=True,
+    )  # fmt: skip
     reward_clip: float = option(
         1.0, "rewards are clipped to +- this for learning, never in scores; 0: off", least=0, shared=True, policy=True
     )

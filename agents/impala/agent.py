@@ -117,10 +117,11 @@ class Impala(SequenceAgent):
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return rewards as the loss counts them."""
+        scale = self._learning.reward_scale
         if self._options.reward_transform == "soft-asymmetric":
-            squashed = 5 * torch.tanh(reward / 5)
+            squashed = 5 * torch.tanh(clip_reward(reward, 0, scale) / 5)
             return torch.where(reward < 0, 0.3 * squashed, squashed)
-        return clip_reward(reward, self._learning.reward_clip)
+        return clip_reward(reward, self._learning.reward_clip, scale)
 
     # --- learning ---
 

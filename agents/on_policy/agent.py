@@ -118,7 +118,7 @@ class OnPolicy(SequenceAgent):
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return rewards as an LSTM sees them: clipped, but not divided, as actors know no deviation."""
-        return clip_reward(reward, self._learning.reward_clip)
+        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
 
     # --- learning ---
 
@@ -130,7 +130,7 @@ class OnPolicy(SequenceAgent):
         if self._reference:
             self._reference.begin_round(self.network)
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
-        reward = clip_reward(reward, self._learning.reward_clip)
+        reward = clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
         begun = self._look(inputs, recurrent)[1]  # [T + 1, B]
         epochs: list[dict[str, Tensor]] = []  # metrics of each
         for epoch in range(options.epochs):

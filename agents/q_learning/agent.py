@@ -199,7 +199,8 @@ class QLearningAgent(Agent):
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
         if (cut := batch.cut) is not None:  # the same, bit for bit, without copying the windows
-            return cut(self._multi_step, self._learning.discount, self._learning.reward_clip)
+            found = cut(self._multi_step, self._learning.discount, self._raw_clip)
+            return found._replace(return_=self._scaled(found.return_))
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._multi_step + 1)
         ahead = self._n_step(batch.reward[window], batch.discount[window], batch.step_type[window])
@@ -213,8 +214,18 @@ class QLearningAgent(Agent):
         )
 
     def _n_step(self, reward: Tensor, discount: Tensor, step_type: Tensor) -> NStep:
-        clipped = clip_reward(reward, self._learning.reward_clip)
-        return n_step(clipped, discount, step_type, self._learning.discount)
+        ahead = n_step(clip_reward(reward, self._raw_clip), discount, step_type, self._learning.discount)
+        return ahead._replace(return_=self._scaled(ahead.return_))
+
+    @property
+    def _raw_clip(self) -> float:
+        """The bound of a raw reward, to which `--reward-clip` brings the scaled one."""
+        return self._learning.reward_clip / self._learning.reward_scale
+
+    def _scaled(self, return_: Tensor) -> Tensor:
+        """Return sums of raw rewards in the unit of the scaled ones."""
+        scale = self._learning.reward_scale
+        return return_ if scale == 1 else return_ * scale
 
     def noisy(self, network: Any) -> Weights:
         """Return weights of a network under noise of their own: each forward pass of a loss draws anew."""

@@ -117,8 +117,9 @@ class R2d2(SequenceAgent):
         return Inspection("values", (unscale(q) if self._options.rescaling else q).cpu().numpy())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
-        """Return the raw reward, or the clipped one if values are not rescaled."""
-        return reward if self._options.rescaling else clip_reward(reward, self._learning.reward_clip)
+        """Return rewards as the loss counts them: clipped if values are not rescaled."""
+        limit = 0 if self._options.rescaling else self._learning.reward_clip
+        return clip_reward(reward, limit, self._learning.reward_scale)
 
     def initial_priorities(self, rows: Arrays) -> Array:
         """Return the priority [1] of a chunk's rows, with the acting network in the target's place."""

@@ -18,7 +18,7 @@ class ReinforceOptions(AgentOptions):
         "weight_synchro_frequency": (640, "agent steps of a round, and of an update"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset(
-        "history_length learn_start replay_frequency batch_size reward_clip precision "
+        "history_length learn_start replay_frequency batch_size reward_scale reward_clip precision "
         "priority_weight final_priority_weight queue_size replay_device".split()
     )
     MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played

@@ -133,7 +133,7 @@ class Sac(SequenceAgent):
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return rewards as the loss counts them."""
-        return clip_reward(reward, self._learning.reward_clip)
+        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
 
     # --- learning ---
 

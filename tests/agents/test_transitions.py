@@ -38,12 +38,14 @@ class Case(NamedTuple):
     batch: int
     observation: Field
     clip: float
+    scale: float = 1.0
 
 
 CASES = [
     Case(4, 3, 37, Field((10,), "uint8"), 0.6),
     Case(1, 1, 29, Field((4,), "float32"), 0.0),
     Case(2, 7, 31, Field((), "int64"), 1.0),
+    Case(2, 3, 31, Field((3,), "uint8"), 0.3, 0.2),
     Case(5, 10, 1, Field((3,), "int32"), 0.25),
     Case(3, 20, 23, Field((3, 2, 3), "float32"), 0.5),
     Case(2, 4, 1, Field((2,), "uint8"), 0.0),
@@ -60,7 +62,8 @@ class Played(NamedTuple):
 
 
 def agent_for(case: Case) -> QLearningAgent:
-    settings = f"--history-length {case.stack} --multi-step {case.n} --reward-clip {case.clip} --discount {GAMMA}"
+    settings = f"--history-length {case.stack} --multi-step {case.n} --reward-clip {case.clip} --discount {GAMMA} "
+    settings += f"--reward-scale {case.scale}"
     args = options.parse([*settings.split(), "--hidden-size", "8", "--architecture", "deep"], "test", "")
     agent = make_agent(args, EnvironmentSpec(case.observation, Discrete(ACTIONS)), CPU, learns=True, seed=1)
     assert isinstance(agent, QLearningAgent)
@@ -113,7 +116,8 @@ def check_truth(played: Played, found: Transitions, case: Case) -> None:
         episode, step = played.places[number]
         assert step < len(episode.rewards), "a LAST row was learned from"
         clip = case.clip or np.inf
-        clipped = episode._replace(rewards=[min(max(reward, -clip), clip) for reward in episode.rewards])
+        counted = [min(max(case.scale * reward, -clip), clip) for reward in episode.rewards]
+        clipped = episode._replace(rewards=counted)
         return_, discount, steps = slow_n_step(clipped, step, case.n, GAMMA)
         assert float(found.return_[b]) == pytest.approx(return_, rel=1e-5, abs=1e-6)
         assert float(found.discount[b]) == pytest.approx(discount, rel=1e-5)
