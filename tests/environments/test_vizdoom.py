@@ -1,5 +1,6 @@
 """VizDoom: its names, what is seen and done, where episodes end, and the engine, which is a process of its own."""
 
+import os
 import re
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,17 +190,21 @@ def test_an_engine_outlives_ctrl_c_and_ends_when_its_environment_closes() -> Non
 
 @needs_vizdoom
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
-def test_an_engine_does_not_outlive_an_actor_that_is_killed() -> None:
-    # Mutation: start the engine without setpriv.
+def test_nothing_outlives_an_actor_that_is_killed(tmp_path: Path) -> None:
+    # Mutations: start the engine without setpriv; remove its folder, or the names of its memory, when it closes.
     code = (
         "from rainbow_iqn_apex.environments.interface import EnvironmentSettings\n"
         "from rainbow_iqn_apex.environments.registry import make_environment\n"
         "environment = make_environment(EnvironmentSettings(env='vizdoom:basic'), 0)\n"
         "print('up', flush=True)\ninput()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as actor:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, env=environment) as actor:
         assert actor.stdout is not None
         assert actor.stdout.readline() == b"up\n"
         [engine] = engines(actor.pid)
+        words = engine.cmdline()
         actor.kill()
     wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, "the engine to end", 30)
+    assert list(tmp_path.iterdir()) == []
+    assert list(Path("/dev/shm").glob(f"*{words[words.index('+viz_instance_id') + 1]}*")) == []
