@@ -98,7 +98,7 @@ class Pqn(SequenceAgent):
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the clipped reward; no layer of the network sees it."""
-        return clip_reward(reward, self._learning.reward_clip)
+        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
 
     # --- learning ---
 
