@@ -46,7 +46,7 @@ def test_help_has_its_options(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--agent nobody", "--agent: expected rainbow_iqn, rainbow, impala,"),
+        ("--agent nobody", "--agent: expected rainbow_iqn, rainbow, btr, impala,"),
         ("--agent nobody:Agent", f"{_NO_AGENT}'nobody:Agent' (module 'nobody' is neither installed nor in "),
         ("--agent linear_agent:Nothing", "--agent: linear_agent:Nothing cannot be imported: AttributeError: "),
         ("--agent linear_agent:option", "--agent: expected a class with options_type"),

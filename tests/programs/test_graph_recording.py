@@ -33,7 +33,9 @@ def learning(name: str) -> Learning:
     """Make an agent, whose network has a running statistic, too, and its replay, the same each time."""
     module: Any = test_agents if name in test_agents.RAINBOWS else sequences
     agent = module.agent_of(name)
-    agent.network.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+    for network in (agent.network, getattr(agent, "target", None)):
+        if network is not None:
+            network.register_buffer("seen", torch.zeros((), dtype=torch.int64))
     agent.network.register_forward_hook(lambda network, *_: network.seen.add_(1) and None)
     played = module.play(agent, 200)
     replay = Replay(agent.spec, module.ENVIRONMENT, 1000, torch.Generator().manual_seed(1), CPU)
