@@ -141,7 +141,7 @@ absent_libraries() {
 # There is no wheel. Its scripts find the interpreter on the PATH; what it asks for besides is for its own environments.
 build_football() {
   local absent
-  if "$venv/bin/python" -c 'import gfootball_engine' 2>/dev/null; then
+  if .venv/bin/python -c 'import gfootball_engine' 2>/dev/null; then
     return
   fi
   absent=$(absent_libraries)
@@ -173,6 +173,7 @@ lock() {
 
 if [[ -n ${RAINBOW_VENV:-} ]]; then
   [[ -x $venv/bin/python ]] || fail "RAINBOW_VENV=$RAINBOW_VENV has no bin/python"
+  [[ ${1:-} != --football ]] || fail "--football builds into .venv: RAINBOW_VENV must not be set"
   say "using $venv as it is"
   exit 0
 fi

@@ -30,7 +30,7 @@ class Played(NamedTuple):
 def entries(env: str, game: str) -> tuple[Played, ...]:
     """Return what `--env` and `--game` list, one or several."""
     if env == "atari":
-        return tuple(Played(env, name) for name in game.split(","))
+        return tuple(Played(env, name.strip()) for name in game.split(","))
     return tuple(Played(name, game) for name in listed(env))
 
 

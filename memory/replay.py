@@ -23,10 +23,10 @@ class Replay:
     """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
 
     A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
-    the samples and lives on `device`. `new_at_largest` multiplies the
-    priorities of new samples by the largest so far. Importance weights have the exponent beta, which goes from the
-    first to the second `priority_weight` as learning goes on. Of several learners, which draw a batch together,
-    `least_of_all` returns the least of their numbers []: the largest weight is then that of all their samples.
+    the samples and lives on `device`. `new_at_largest` multiplies the priorities of new samples by the largest so far.
+    Importance weights have the exponent beta, which goes from the first to the second `priority_weight` as learning
+    goes on. Of several learners, which draw a batch together, `least_of_all` returns the least of their numbers []: the
+    largest weight is then that of all their samples.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Replay:
         check_checkpoint(checkpoint, self.spec, newest)
         if self._largest is not None and (largest := checkpoint.extra.get("largest")) is not None:
             if largest.shape != (1,) or largest.dtype != torch.float64 or not 1 <= largest.item() < torch.inf:
-                raise ValueError("the replay's largest priority is none")
+                raise ValueError("the replay's largest priority is no finite number from 1 on")
             self._largest.copy_(largest)
         self.inserted = checkpoint.first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):

@@ -38,9 +38,8 @@ class EncoderSpec:
     learns: bool = True  # else an encoder keeps its largest weights in that precision, not rounded for each row anew
     pool: int = 0  # a picture's last feature maps are max-pooled to so many rows and columns; 0: they stay as they are
     spectral_norm: bool = False  # of the residual convolutions
-    normalised: bool = (
-        False  # a layer norm behind each convolution and dense layer, before its ReLU; not in the LSTM of texts
-    )
+    # A layer norm stands behind each convolution and dense layer, before its ReLU; none in the LSTM of texts.
+    normalised: bool = False
 
     @property
     def channels(self) -> int:
@@ -78,9 +77,11 @@ class Trunk(nn.Module):
                 normalise_residual(self.body)
             if spec.normalised:
                 self.body = layer_normalised(self.body)
-            if spec.pool:
-                self.body.append(nn.AdaptiveMaxPool2d(spec.pool))
             self._kept = _kept(self.body, spec)
+            if spec.pool:
+                _check_pool(self.body, spec)
+                self.body.append(nn.AdaptiveMaxPool2d(spec.pool))
+                self._kept = _kept(self.body, spec)
         elif self.observation.vocabulary:
             self.body = nn.Sequential(Words(self.observation.vocabulary))
             self._kept = [Words.kept(self._inputs // spec.stack), Words.nb_features]
@@ -196,6 +197,16 @@ def _numbers(view: Tensor, field: Field) -> Tensor:
         bits = ((view[..., None] >> places) & 1).flatten(-2)  # [..., 8 n]
         return bits[..., : math.prod(field.shape)].reshape(*view.shape[:-1], *field.shape)
     return view.view(getattr(torch, field.dtype)).reshape(*view.shape[:-1], *field.shape)
+
+
+def _check_pool(body: nn.Sequential, spec: EncoderSpec) -> None:
+    with torch.no_grad():
+        height, width = body(torch.zeros(1, spec.channels, *spec.observation.shape[-2:])).shape[-2:]
+    if min(height, width) < spec.pool:
+        raise UserError(
+            f"--pool: the last feature maps of --architecture {spec.architecture} are {height}x{width} here; "
+            f"expected at most {min(height, width)}, or 0, got {spec.pool}"
+        )
 
 
 def _kept(body: nn.Sequential, spec: EncoderSpec) -> list[int]:

@@ -88,7 +88,7 @@ class QLearningOptions(AgentOptions):
         if self.spectral_norm and not self.architecture.startswith("deep"):
             errors.append(
                 f"--spectral-norm: --architecture {self.architecture} has no residual convolutions; choose deep, "
-                "deep-2 or deep-football"
+                "deep-2 or deep-football, or give --spectral-norm False"
             )
         if self.epsilon_ladder and not self.epsilon_end:
             errors.append("--epsilon-ladder: it begins at --epsilon-end, which must be above 0")

@@ -24,11 +24,11 @@ def make_football(settings: EnvironmentSettings, seed: int) -> Environment:
     if scenario not in SCENARIOS:
         close = difflib.get_close_matches(scenario, SCENARIOS, n=3, cutoff=0.4) or SCENARIOS[:3]
         raise ValueError(f"football has no scenario {scenario!r}; did you mean {' or '.join(close)}?")
-    engine = _engine(options)
+    _check_installed(options.football_engine)
     if settings.render:
         check_display()
         raise RuntimeError("football opens no window; --record and --record-evaluations film the pitch from above")
-    if engine == "envpool":
+    if options.football_engine == "envpool":
         from rainbow_iqn_apex.environments.football.envpool_engine import EnvpoolFootball
 
         return EnvpoolFootball(scenario, settings, seed)
@@ -37,18 +37,9 @@ def make_football(settings: EnvironmentSettings, seed: int) -> Environment:
     return GfootballFootball(scenario, settings, seed)
 
 
-def _engine(options: FootballOptions) -> str:
-    """Return the name of the engine to play with; raises ValueError if it is not there, or cannot do what is asked."""
-    lacks_envpool, has_gfootball = missing("football"), bool(find_spec("gfootball_engine"))
-    name = options.football_engine
-    if name == "auto":
-        if lacks_envpool and not has_gfootball:
-            raise ValueError(f"football cannot be made: {lacks_envpool}; or take gfootball: {_BUILD}")
-        name = "gfootball" if lacks_envpool else "envpool"
-        if name == "envpool" and options.football_planes + options.football_rewards != "72x96scoring":
-            name = "gfootball"  # envpool has nothing else
-    if name == "envpool" and lacks_envpool:
-        raise ValueError(f"football cannot be made: {lacks_envpool}")
-    if name == "gfootball" and not has_gfootball:
+def _check_installed(engine: str) -> None:
+    """Raise ValueError if the engine is not there."""
+    if engine == "envpool" and (lacking := missing("football")):
+        raise ValueError(f"football cannot be made: {lacking}; or give --football-engine gfootball, and {_BUILD}")
+    if engine == "gfootball" and not find_spec("gfootball_engine"):
         raise ValueError(f"football cannot be made: gfootball is missing; {_BUILD}")
-    return name

@@ -32,10 +32,9 @@ class FootballOptions(OwnOptions):
     """football"""
 
     football_engine: str = option(
-        "auto",
-        "what plays: envpool, gfootball (exact, built by make_environment.sh --football), or auto (what is installed, "
-        "envpool first)",
-        choices=("auto", "envpool", "gfootball"),
+        "envpool",
+        "what plays: envpool (a package), or gfootball (the exact engine, built by make_environment.sh --football)",
+        choices=("envpool", "gfootball"),
     )
     football_planes: str = option(
         "72x96",

@@ -66,8 +66,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     team = join(os.environ, device)
     share = share_of(args, team)
     check_same_settings(team, args)
-    environment = look_at_entries(replace(args, render=False))
     _check_entries(args)
+    environment = look_at_entries(replace(args, render=False))
     place = Place(client, device, environment.spec)
     if team.rank:
         run_follower(args, share, team, place, stop)
@@ -78,10 +78,10 @@ def run_learner(args: Args, stop: threading.Event) -> None:
 
 def _check_entries(args: Args) -> None:
     """Raise UserError if some of what the run lists would never be played."""
-    if (entries := len(args.entries)) > args.nb_actor and not args.force:
+    if (entries := len(args.entries)) > args.nb_actor:
         raise UserError(
             f"--nb-actor: expected at least {entries} actors, one for each that {option_of(args)} lists, got "
-            f"{args.nb_actor}; --force leaves out the rest"
+            f"{args.nb_actor}"
         )
 
 

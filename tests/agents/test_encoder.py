@@ -50,7 +50,7 @@ def test_features_are_those_of_the_layers(architecture: str, name: str, learns: 
 @pytest.mark.parametrize(("architecture", "precision"), [("canonical", torch.bfloat16), ("deep", torch.float32)])
 def test_a_pool_leaves_the_largest_of_each_part(architecture: str, precision: torch.dtype) -> None:
     # Mutations: take means; pool to one row and column more.
-    field = Field((3, 48, 64), "uint8")
+    field = Field((3, 64, 80), "uint8")
     spec = EncoderSpec(field, S, architecture, 7, precision)
     trunk, pooled = Trunk(spec), Trunk(replace(spec, pool=3))
     pooled.body.load_state_dict(trunk.body.state_dict())
@@ -67,6 +67,12 @@ def test_a_pool_leaves_the_largest_of_each_part(architecture: str, precision: to
     assert pooled._kept[-2] == maps.shape[1] * 9 * 8 // precision.itemsize, "a pool keeps the places of its outputs"
 
 
+def test_a_pool_never_makes_maps_larger() -> None:
+    spec = EncoderSpec(Field((3, 64, 80), "uint8"), S, "canonical", 7, pool=5)
+    with pytest.raises(UserError, match=r"^--pool: .* canonical are 4x6 here; expected at most 4, or 0, got 5$"):
+        Trunk(spec)
+
+
 def test_the_network_twice_as_wide_is_that_of_btr() -> None:
     trunk = Trunk(EncoderSpec(FIELDS["grey"], 4, "deep-2", 7, pool=6))
     assert trunk.nb_features == 2304
@@ -78,10 +84,10 @@ def test_the_network_twice_as_wide_is_that_of_btr() -> None:
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_pixel_plane_and_weight_counts(architecture: str, name: str) -> None:
     field = FIELDS[name]
-    encoder = Encoder(EncoderSpec(field, S, architecture, 7))
+    encoder = Encoder(EncoderSpec(field, S, architecture, 32))  # so many that some are above 0
     obs = observations(field)
     features = encoder(obs)
-    assert features.shape == (B, 7)
+    assert features.shape == (B, 32)
     features.sum().backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in encoder.parameters())
     for plane in range(obs[0].flatten(0, -3).shape[0]):

@@ -72,9 +72,8 @@ def test_a_wrong_name_is_told_with_the_nearest_ones(scenario: str, near: str, mo
 @pytest.mark.parametrize(
     ("engine", "there", "told"),
     [
-        ("auto", (), "the extra football is missing; install it with: "),
-        ("auto", (), "build it with: bash make_environment.sh --football"),
         ("envpool", ("gfootball_engine",), "the extra football is missing; install it with: "),
+        ("envpool", (), "give --football-engine gfootball, and build it with: bash make_environment.sh --football"),
         ("gfootball", ("envpool",), "gfootball is missing; build it with: bash make_environment.sh --football"),
     ],
 )
@@ -83,24 +82,6 @@ def test_a_missing_engine_is_one_line_that_installs_it(
 ) -> None:
     line = refusal(monkeypatch, f"football:{CLOSE}", FootballOptions(football_engine=engine), *there)
     assert line.startswith("--env: football cannot be made: ") and told in line and "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("options", "there", "engine"),
-    [
-        ({}, ("envpool", "gfootball_engine"), "envpool"),
-        ({}, ("gfootball_engine",), "gfootball"),
-        ({"football_planes": "90x120"}, ("envpool", "gfootball_engine"), "gfootball"),
-        ({"football_rewards": "scoring,checkpoints"}, ("envpool", "gfootball_engine"), "gfootball"),
-        ({"football_engine": "gfootball"}, ("envpool", "gfootball_engine"), "gfootball"),
-    ],
-)
-def test_the_engine_is_what_is_installed_and_has_what_is_asked(
-    options: dict[str, str], there: tuple[str, ...], engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: name in there or None)
-    monkeypatch.setattr(football, "find_spec", lambda name: name in there or None)
-    assert football._engine(FootballOptions(**options)) == engine
 
 
 def test_what_envpool_lacks_is_refused() -> None:
