@@ -95,7 +95,7 @@ class Args(
 
     @property
     def entries(self) -> tuple[Played, ...]:
-        """What the run plays: `environments/entries.py`."""
+        """Return the games or environments that the run plays, see `environments/entries.py`."""
         return entries(self.env, self.game)
 
     def entry(self, number: int) -> "Args":

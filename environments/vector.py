@@ -33,7 +33,7 @@ class Vector(Protocol):
 
     @property
     def judges(self) -> list[Judge | None]:
-        """What judges goals, for each; None if it has none."""
+        """Return the function of each environment that judges goals; None if it has none."""
         ...
 
     def reset(self) -> Rows:
@@ -79,7 +79,7 @@ class VectorEnvironment:
 
     @property
     def judges(self) -> list[Judge | None]:
-        """What judges goals, for each; None if it has none."""
+        """Return the function of each environment that judges goals; None if it has none."""
         return [getattr(each, "judge", None) for each in self.environments]
 
     def reset(self) -> Rows:

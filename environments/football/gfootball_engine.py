@@ -48,7 +48,7 @@ _idle: list[Any] = []  # engines of environments that were closed: an engine can
 
 
 class _Builder:
-    """What a scenario's module is given to describe the scenario."""
+    """Takes the description of a scenario from the scenario's module."""
 
     def __init__(self, episode: int) -> None:
         self._config = gfootball_engine.ScenarioConfig.make()
@@ -90,7 +90,7 @@ class _Builder:
 
 
 class _Memory(NamedTuple):
-    """What a match keeps beside the engine's state."""
+    """Keeps what a match needs beside the engine's state."""
 
     lead: int = 0
     mode: int = -1  # of the game

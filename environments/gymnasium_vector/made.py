@@ -31,7 +31,7 @@ _MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
 
 class Returned:
-    """What a vector has returned after one step, read for one environment at a time."""
+    """Reads what a vector has returned after one step, for one environment at a time."""
 
     def __init__(self, made: "MadeVector", step: tuple[Any, Any, Any, Any, dict[str, Any]]) -> None:
         self._made = made

@@ -38,7 +38,7 @@ class GymnasiumVector:
 
     @property
     def judges(self) -> list[Judge | None]:
-        """What judges goals: a vector has no function for it."""
+        """Return None for each environment: a vector has no function that judges goals."""
         return [None] * self.count
 
     def reset(self) -> Rows:

@@ -169,7 +169,7 @@ class ResultsFolder:
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """What the run plays, one task or several."""
+        """Return the tasks that the run plays, one or several."""
         return self._record.tasks if self._record else (Task(self.game),)
 
     def save_best(self, agent: Agent, values: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ class RunRecord:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What the run plays, one task or several."""
+        """Return the tasks that the run plays, one or several."""
         return tasks_of(self.game, self.starts[-1].settings)
 
     def started(self, start: Start) -> "RunRecord":
