@@ -1,7 +1,8 @@
 """Writes errors and numbers of things for sentences."""
 
+import difflib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def one_line(what: object, most: int = 300) -> str:
@@ -21,6 +22,12 @@ def name_error(error: BaseException) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun, as in "1 run" and "2,400 runs"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are close to a wrong one, whatever its case: the closest first, `most` at most."""
+    by_lower_case = {one.lower(): one for one in known}
+    return [by_lower_case[match] for match in difflib.get_close_matches(name.lower(), by_lower_case, most, cutoff)]
 
 
 def suggestion(close: Sequence[str], otherwise: str) -> str:

@@ -5,7 +5,6 @@
 
 import argparse
 import dataclasses
-import difflib
 import math
 import re
 import shlex
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.common.text import suggestion
+from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.parser import Parser
@@ -236,7 +235,5 @@ def _boolean(text: str) -> bool:
 
 def unknown(text: str, known: Sequence[str]) -> str:
     """Return the line about a text that names no option, with those of the known names that are close."""
-    by_lower_case = {flag.lower(): flag for flag in known}
-    matches = difflib.get_close_matches(text.split("=")[0].lower(), by_lower_case, n=3)
-    close = [by_lower_case[match] for match in matches]
+    close = nearest(text.split("=")[0], known)
     return f"{text}: no such option; {suggestion(close, '--help lists all')}"

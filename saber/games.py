@@ -1,14 +1,13 @@
 """The Atari games that can be played, by their names in the Arcade Learning Environment."""
 
 import contextlib
-import difflib
 import io
 import re
 from functools import cache
 
 from ale_py import ALEInterface, roms
 
-from rainbow_iqn_apex.common.text import suggestion
+from rainbow_iqn_apex.common.text import nearest, suggestion
 
 # What the ids of Gymnasium and the old Gym have around a game's name: ALE/Pong-ram-v5, PongNoFrameskip-v4.
 _GYMNASIUM_ID = re.compile(r"^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v[0-9]+)?$", re.IGNORECASE)
@@ -62,4 +61,4 @@ def _meant(name: str) -> list[str]:
     if same := [game for game in _games() if game.replace("_", "") == letters]:
         return same
     snake_case = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.-]+", "_", stem).lower()
-    return difflib.get_close_matches(snake_case, _games(), n=3)
+    return nearest(snake_case, _games())

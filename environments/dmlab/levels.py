@@ -4,12 +4,11 @@ DMLab-30's human scores and those of random actions, per episode: Espeholt et al
 as published beside it in dmlab30.py of github.com/deepmind/scalable_agent. Both are of the test level of a pair.
 """
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rainbow_iqn_apex.common.text import suggestion
+from rainbow_iqn_apex.common.text import nearest, suggestion
 
 ALL = "dmlab30"  # the name that stands for all levels of DMLab-30
 _FOLDER = "contributed/dmlab30/"
@@ -76,8 +75,7 @@ def levels_of(name: str) -> tuple[str, ...]:
         return DMLAB30
     if "/" in name or name in _OTHERS or _base(name) in SCORES:
         return (name,)
-    known = (ALL, *DMLAB30, *_OTHERS)
-    close = difflib.get_close_matches(name.lower(), known, n=3)
+    close = nearest(name, (ALL, *DMLAB30, *_OTHERS))
     hint = suggestion(close, "one of your own is named by its path, with a slash")
     raise ValueError(f"DeepMind Lab has no level {name!r}; {hint}")
 

@@ -5,9 +5,9 @@ team, the others, the ball and the active player. The score is the difference of
 time is up ends as "time_limit".
 """
 
-import difflib
 from importlib.util import find_spec
 
+from rainbow_iqn_apex.common.text import nearest
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.football.options import SCENARIOS, FootballOptions
@@ -22,7 +22,7 @@ def make_football(settings: EnvironmentSettings, seed: int) -> Environment:
     assert isinstance(options, FootballOptions)
     scenario = settings.env.partition(":")[2]
     if scenario not in SCENARIOS:
-        close = difflib.get_close_matches(scenario, SCENARIOS, n=3, cutoff=0.4) or SCENARIOS[:3]
+        close = nearest(scenario, SCENARIOS, cutoff=0.4) or SCENARIOS[:3]
         raise ValueError(f"football has no scenario {scenario!r}; did you mean {' or '.join(close)}?")
     _check_installed(options.football_engine)
     if settings.render:

@@ -6,7 +6,6 @@ reason was. An episode that is both truncated and terminated is over ("game_over
 observations and actions.
 """
 
-import difflib
 import importlib
 import math
 import warnings
@@ -17,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.text import one_line, suggestion
+from rainbow_iqn_apex.common.text import nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display, into_memory
 from rainbow_iqn_apex.environments.extras import PACKAGES, need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
@@ -144,8 +143,7 @@ def find_spec(id_: str) -> EnvSpec:
         if str(spec.entry_point).startswith("gymnasium.envs.mujoco."):
             need("mujoco", id_)
         return spec
-    known = {known.lower(): known for known in gymnasium.registry}
-    close = [known[key] for key in difflib.get_close_matches(name.lower(), known, n=3)]
+    close = nearest(name, gymnasium.registry)
     hint = suggestion(close, "one of another package has its module in front, as in gymnasium:ale_py:ALE/Pong-v5")
     raise ValueError(f"gymnasium knows no environment {name!r}; {hint}")
 

@@ -5,11 +5,9 @@ of the message. The numbers go from conditions of 0 and 1 to scores of thousands
 |x|). The hero, the rewards and the limit of 5000 steps are NLE's own. What the limit ends is cut off.
 """
 
-import difflib
-
 import numpy as np
 
-from rainbow_iqn_apex.common.text import suggestion
+from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
@@ -96,6 +94,5 @@ def _packed(seen: dict[str, Array]) -> Array:
 def _check_name(name: str) -> None:
     if name in TASKS:
         return
-    known = {task.lower(): task for task in TASKS}
-    close = [known[key] for key in difflib.get_close_matches(name.lower(), known, n=2)]
+    close = nearest(name, TASKS, 2)
     raise ValueError(f"nle has no task {name!r}; {suggestion(close, 'there are: ' + ', '.join(TASKS))}")

@@ -6,12 +6,11 @@ picture before it, which nothing is learned from. An episode that reaches the ga
 as "time_limit", with its own last picture.
 """
 
-import difflib
 from types import MappingProxyType
 
 import numpy as np
 
-from rainbow_iqn_apex.common.text import suggestion
+from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.procgen.engine import NB_ACTIONS, RESET, SIZE, Engine, Shown
@@ -116,8 +115,7 @@ def _seen(shown: Shown) -> Array:
 def _levels(game: str, options: ProcgenOptions) -> dict[str, int]:
     """Return which levels the engine is to draw; raises ValueError for a name or a mode that it does not know."""
     if game not in GAMES:
-        close = difflib.get_close_matches(game.lower(), GAMES, n=2)
-        hint = suggestion(close, f"there are {', '.join(GAMES)}")
+        hint = suggestion(nearest(game, GAMES, 2), f"there are {', '.join(GAMES)}")
         raise ValueError(f"procgen knows no game {game!r}; {hint}")
     mode = options.procgen_mode
     having = _EXPLORATION if mode == "exploration" else _GAMES_OF_MODE.get(mode, GAMES)

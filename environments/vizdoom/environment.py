@@ -7,14 +7,13 @@ What a time limit ends is cut off: its last observation is that of the limit's t
 nothing, and the last observation stands again.
 """
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.text import one_line, suggestion
+from rainbow_iqn_apex.common.text import nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
@@ -164,6 +163,5 @@ class VizdoomEnvironment(ReplayedEnvironment):
 def _check_name(name: str) -> None:
     if name in SCENARIOS:
         return
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS, n=1)
-    hint = suggestion(close, f"there are: {', '.join(SCENARIOS)}")
+    hint = suggestion(nearest(name.replace("-", "_"), SCENARIOS, 1), f"there are: {', '.join(SCENARIOS)}")
     raise ValueError(f"vizdoom has no scenario {name!r}; {hint}")
