@@ -140,6 +140,7 @@ def test_nothing_is_left_behind(processes: Processes, how: signal.Signals) -> No
     test = processes.start("-c", HOLD)
     test.wait_for("\n")
     prefix = test.output.split()[1]
+    wait_until(lambda: ip("netns", "pids", f"{prefix}-1"), "the sleeper, which enters its host after its start")
     sleeper = psutil.Process(int(ip("netns", "pids", f"{prefix}-1")))
     test.send(how)
     test.finish()
