@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
-from rainbow_iqn_apex.environments.entries import Played, entries, task_name
+from rainbow_iqn_apex.environments.entries import EnvId, entries, task_name
 from rainbow_iqn_apex.environments.interface import OwnOptions
 from rainbow_iqn_apex.environments.registry import observes_pictures, own_options
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
@@ -94,7 +94,7 @@ class Args(
         return task_name(self.env, self.game)
 
     @property
-    def entries(self) -> tuple[Played, ...]:
+    def entries(self) -> tuple[EnvId, ...]:
         """Return the games or environments that the run plays, see `environments/entries.py`."""
         return entries(self.env, self.game)
 

@@ -19,19 +19,19 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]")
 _LONGEST = 100  # characters of a task, which the names of files hold beside others
 
 
-class Played(NamedTuple):
-    """Names what one process plays: `--env` and `--game` of a single environment."""
+class EnvId(NamedTuple):
+    """What one process plays: `--env` and `--game` of a single environment."""
 
     env: str
     game: str
 
 
 @lru_cache
-def entries(env: str, game: str) -> tuple[Played, ...]:
+def entries(env: str, game: str) -> tuple[EnvId, ...]:
     """Return what `--env` and `--game` list, one or several."""
     if env == "atari":
-        return tuple(Played(env, name.strip()) for name in game.split(","))
-    return tuple(Played(name, game) for name in listed(env))
+        return tuple(EnvId(env, name) for name in game.split(","))
+    return tuple(EnvId(name, game) for name in listed(env))
 
 
 def task_name(env: str, game: str) -> str:

@@ -85,7 +85,7 @@ def listed(env: str) -> list[str]:
     """Return the environments that `--env` lists behind its colon, each as `--env` names it alone."""
     kind, colon, names = env.partition(":")
     entry = ENVIRONMENTS.get(kind)
-    found = (name for part in names.split(",") for name in (entry.names_of(part.strip()) if entry else (part,)))
+    found = (name for part in names.split(",") for name in (entry.names_of(part) if entry else (part,)))
     return [f"{kind}{colon}{name}" for name in found]
 
 

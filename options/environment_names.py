@@ -2,7 +2,7 @@
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.entries import MOST_ENTRIES, entries
+from rainbow_iqn_apex.environments.entries import MOST_ENTRIES, entries, task_name
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, find_environment, outside
 
 _EXPECTED = "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"
@@ -14,8 +14,9 @@ def environment_errors(environment: str, game: str) -> list[str]:
     option = "--game" if environment == "atari" else "--env"
     if len(played) > MOST_ENTRIES:
         return [f"{option}: expected at most {MOST_ENTRIES} in a list, got {len(played)}"]
-    if twice := next((one for number, one in enumerate(played) if one in played[:number]), None):
-        return [f"{option}: {twice.game if option == '--game' else twice.env} stands twice in the list"]
+    names = [task_name(*one) for one in played]
+    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        return [f"{option}: {twice} stands twice in the list, as the names of files spell it"]
     return list(dict.fromkeys(error for one in played for error in _errors(*one)))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.entries import Played, entry_of, parted, task_name
+from rainbow_iqn_apex.environments.entries import EnvId, entry_of, parted, task_name
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.programs.common import look_at_entries
 from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResults
@@ -48,7 +48,7 @@ def parsed(words: str) -> options.Args:
 )
 def test_a_list_is_of_entries_with_one_name(words: str, task: str, entries: list[tuple[str, str]]) -> None:
     args = parsed(words)
-    assert args.task == task and args.entries == tuple(Played(*one) for one in entries)
+    assert args.task == task and args.entries == tuple(EnvId(*one) for one in entries)
     for number in range(5):  # actor i plays entry i mod n
         alone = args.entry(number)
         assert (alone.env, alone.game) == entries[number % len(entries)]
@@ -71,6 +71,7 @@ def test_a_long_list_has_a_name_that_files_can_have() -> None:
     [
         ("--game pong,brekout", "--game: unknown game 'brekout'; did you mean breakout?"),
         ("--game pong,pong", "--game: pong stands twice in the list"),
+        ("--env gymnasium:a/B-v0,a-B-v0", "--env: a-B-v0 stands twice in the list, as the names of files spell it"),
         ("--game pong,", "--game: unknown game ''"),
         ("--env gymnasium:CartPole-v1,", "--env: gymnasium needs a name, as in gymnasium:CartPole-v1"),
         (f"--game {','.join(map(str, range(257)))}", "--game: expected at most 256 in a list, got 257"),
