@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.agents.round_options import RoundOptions
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -19,7 +19,7 @@ _VECTORS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class OnPolicyOptions(SequenceOptions):
+class OnPolicyOptions(RoundOptions):
     """the on-policy family (--agent ppo, vmpo, awr, vpg or vtrace)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES
@@ -29,12 +29,6 @@ class OnPolicyOptions(SequenceOptions):
         "hidden_size": (256, "half the width, for pictures"),
         "learner_threads": (0, "its actors wait while it learns, so all cores are its own"),
     }
-    UNUSED: ClassVar[frozenset[str]] = frozenset(
-        "learn_start replay_frequency batch_size memory_capacity weight_synchro_frequency priority_weight "
-        "final_priority_weight queue_size replay_device".split()
-    )
-    MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
-    WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
     hidden_size: int = option(
         512, "features of a picture, or of numbers before an LSTM", above=0, most=10_000, shared=True, policy=True
@@ -58,12 +52,6 @@ class OnPolicyOptions(SequenceOptions):
         shared=True,
         policy=True,
     )
-    unroll_length: int = option(
-        128, "rows that each environment plays in a round, which is then learned from", above=0, most=100_000,
-        shared=True,
-    )  # fmt: skip
-    epochs: int = option(4, "times that a round is learned from", above=0, most=1000)
-    minibatches: int = option(4, "updates of an epoch", above=0, most=100_000)
     minibatch_split: str = option(
         "rows", "what is shuffled and dealt out to them: single rows, or whole sequences", choices=("rows", "sequences")
     )
@@ -128,19 +116,11 @@ class OnPolicyOptions(SequenceOptions):
             return ["--minibatch-split: an LSTM learns from whole sequences, give sequences"]
         return []
 
-    def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - all rows are one batch
+    def size_errors(self, environments: int, batch_size: int) -> list[str]:
         """Return whether a round has too little for its updates."""
-        whole = self.minibatch_split == "sequences"
-        parts = environments * (1 if whole else self.unroll_length)
-        if self.minibatches <= parts:
-            return []
-        what = "sequences, one of each environment" if whole else "rows"
-        return [f"--minibatches: a round has {parts} {what}: give as many at most, is {self.minibatches}"]
-
-    @property
-    def optimiser_steps(self) -> int:
-        """Return how many steps the optimiser makes in a round."""
-        return self.epochs * self.minibatches
+        if self.minibatch_split == "rows":
+            return super().size_errors(environments, batch_size)
+        return self._too_few(environments, "sequences, one of each environment")
 
     @property
     def box(self) -> Literal["clipped-normal", "tanh-normal"]:
@@ -151,11 +131,6 @@ class OnPolicyOptions(SequenceOptions):
     def uses_reference(self) -> bool:
         """Whether a reference policy takes part."""
         return bool(self.reference_kl_cost or self.reference_kl_limit)
-
-    @property
-    def round_rows(self) -> int:
-        """Rows that each environment plays in a round."""
-        return self.unroll_length
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.agents.round_options import RoundOptions
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
 
 @dataclass(frozen=True)
-class PqnOptions(SequenceOptions):
+class PqnOptions(RoundOptions):
     """PQN (--agent pqn; Gallici et al. 2024, arXiv 2407.04811)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {
         "learn_start": 1, "memory_capacity": 8192, "nb_env_per_actor": 128, "max_gradient_norm": 10.0,
+        "unroll_length": 32, "epochs": 2, "minibatches": 32,
     }  # fmt: skip
     VECTORS: ClassVar[dict[str, Any]] = {
         "history_length": 1, "nb_env_per_actor": 32, "memory_capacity": 4096, "length_actor_buffer": 10_000,
@@ -29,23 +30,11 @@ class PqnOptions(SequenceOptions):
         "exploration_steps": (50_000, "a short run explores for a short time"),
         "learner_threads": (0, "its actors wait while it learns, so all cores are its own"),
     }
-    UNUSED: ClassVar[frozenset[str]] = frozenset(
-        "learn_start replay_frequency batch_size memory_capacity weight_synchro_frequency priority_weight "
-        "final_priority_weight queue_size replay_device".split()
-    )
-    MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
-    WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
     hidden_size: int = option(
         512, "features of an observation; of numbers, units of both hidden layers", above=0, most=10_000, shared=True,
         policy=True,
     )  # fmt: skip
-    unroll_length: int = option(
-        32, "rows that each environment plays in a round, which is then learned from", above=1, most=100_000,
-        shared=True,
-    )  # fmt: skip
-    epochs: int = option(2, "times that a round is learned from", above=0, most=1000)
-    minibatches: int = option(32, "updates of an epoch", above=0, most=100_000)
     trace_lambda: float = option(0.65, "lambda: 0 is one-step Q-learning, 1 the return of the round", least=0, most=1)
     exploration_steps: int = option(
         5_000_000,
@@ -58,20 +47,3 @@ class PqnOptions(SequenceOptions):
     )
     lr_PQN: float = option(2.5e-4, "RAdam's learning rate", above=0)
     rate_decay: bool = option(False, "let the learning rate fall linearly to 0 at T-max")
-
-    def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - all rows are one batch
-        """Return whether a round has fewer rows than updates."""
-        rows = environments * self.unroll_length
-        if self.minibatches <= rows:
-            return []
-        return [f"--minibatches: a round has {rows} rows: give as many at most, is {self.minibatches}"]
-
-    @property
-    def optimiser_steps(self) -> int:
-        """Return how many steps the optimiser makes in a round."""
-        return self.epochs * self.minibatches
-
-    @property
-    def round_rows(self) -> int:
-        """Rows that each environment plays in a round."""
-        return self.unroll_length
