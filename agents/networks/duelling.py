@@ -22,7 +22,8 @@ from rainbow_iqn_apex.memory.environment_spec import Field
 class NoisyLinear(nn.Module):
     """Linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, equation 9).
 
-    Snapshots hold the noise under its usual names; here the weight's is kept as its two factors.
+    Snapshots hold the noise under its usual names; here the weight's is kept as its two factors. With a `std` of 0
+    there is none, and its deviations, which are not learned, stay 0.
     """
 
     OWN_BUFFERS: ClassVar[frozenset[str]] = frozenset({"bias_epsilon"})  # each process draws its noise
@@ -33,9 +34,10 @@ class NoisyLinear(nn.Module):
         super().__init__()
         bound = 1 / math.sqrt(inputs)
         self.weight_mu = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
-        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), std / math.sqrt(inputs)))
+        sigma = torch.full((outputs, inputs), std / math.sqrt(inputs))
+        self.weight_sigma = nn.Parameter(sigma, requires_grad=std > 0)
         self.bias_mu = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
-        self.bias_sigma = nn.Parameter(torch.full((outputs,), std / math.sqrt(outputs)))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), std / math.sqrt(outputs)), requires_grad=std > 0)
         self.register_buffer("bias_epsilon", torch.zeros(outputs))
         self.register_buffer("noise_in", torch.zeros(inputs), persistent=False)
 
@@ -124,7 +126,7 @@ class DuellingNetwork(Network):
         super().__init__()
         self.nb_actions = spec.nb_actions
         self._outputs, self._hidden_size = outputs, spec.hidden_size
-        self._precision = spec.precision
+        self._precision, self._is_noisy = spec.precision, spec.noisy_std > 0
         kind = spec.architecture
         trunk = Trunk(
             EncoderSpec(
@@ -146,6 +148,8 @@ class DuellingNetwork(Network):
     @torch.no_grad()
     def draw_noise(self, generator: torch.Generator) -> None:
         """Draw new noise for all noisy layers; it holds until the next call."""
+        if not self._is_noisy:
+            return
         layers = (self.fcnoisy_h_v, self.fcnoisy_h_a, self.fcnoisy_z_v, self.fcnoisy_z_a)
         factors = [factor for layer in layers for factor in (layer.noise_in, layer.bias_epsilon)]
         sizes = [len(factor) for factor in factors]
@@ -167,13 +171,17 @@ class DuellingNetwork(Network):
     def weights(self) -> Weights:
         """Return the weights for the present noise."""
         hidden, last = (self.fcnoisy_h_v, self.fcnoisy_h_a), (self.fcnoisy_z_v, self.fcnoisy_z_a)
-        both = effective_weight([layer.noisy() for layer in last], torch.float32)
-        value, advantage = torch.split(both, [len(layer.bias_mu) for layer in last])
-        return Weights(
-            effective_weight([layer.noisy() for layer in hidden], self._precision),
-            torch.cat([layer.bias() for layer in hidden]).to(self._precision),
-            value, last[0].bias(), advantage, last[1].bias(),
-        )  # fmt: skip
+        if self._is_noisy:
+            weight = effective_weight([layer.noisy() for layer in hidden], self._precision)
+            both = effective_weight([layer.noisy() for layer in last], torch.float32)
+            value, advantage = torch.split(both, [len(layer.bias_mu) for layer in last])
+            biases = [layer.bias() for layer in (*hidden, *last)]
+        else:
+            weight = torch.cat([layer.weight_mu for layer in hidden]).to(self._precision)
+            value, advantage = (layer.weight_mu for layer in last)
+            biases = [layer.bias_mu for layer in (*hidden, *last)]
+        bias = torch.cat(biases[:2]).to(self._precision)
+        return Weights(weight, bias, value, biases[2], advantage, biases[3])
 
     def features(self, obs: Tensor) -> Tensor:
         """Return features [B, F] of stacked observations [B, S, ...], in the network's precision."""

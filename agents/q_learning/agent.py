@@ -94,7 +94,7 @@ class QLearningAgent(Agent):
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
             on_gpu = self._device.type != "cpu"
-            self._learned = list(self.network.parameters())
+            self._learned = [weight for weight in self.network.parameters() if weight.requires_grad]
             adam = Adam(self._learned, lr=lr, eps=eps, fused=True, capturable=on_gpu)
             self._step = setup.optimisation(adam)
             self.parts |= {"target": self.target, "optimiser": adam}

@@ -50,7 +50,9 @@ class QLearningOptions(AgentOptions):
         policy=True,
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)
-    noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", least=0, shared=True)
+    noisy_std: float = option(
+        0.1, "initial standard deviation of the noisy layers; 0: no noise, and none is learned", least=0, shared=True
+    )
     epsilon_end: float = option(
         0.0, "share of random actions beside the noise, none in evaluations; 0: none", least=0, most=1, shared=True
     )

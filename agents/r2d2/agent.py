@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rainbow_iqn_apex.agents.beside import beside
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
@@ -157,12 +158,12 @@ class R2d2(SequenceAgent):
         """Return Q-values [T, B, A] with gradient, and those of both networks [T + n, B, A] without."""
         inputs, recurrent = self.learning_inputs(batch)
         burn_in, length = self.spec.burn_in, self.spec.length
-        with torch.no_grad():
-            target, _ = self.target(inputs, recurrent)
-            if burn_in:
+        target = beside(self._device, partial(self.target, inputs, recurrent))
+        if burn_in:
+            with torch.no_grad():
                 _, recurrent = self.network.core(inputs.rows(0, burn_in), recurrent)
         online, _ = self.network(inputs.rows(burn_in), recurrent)  # [T + n, B, A]
-        return online[:length], online.detach(), target[burn_in:]
+        return online[:length], online.detach(), target()[0][burn_in:]
 
     def _targets(self, reward: Tensor, discount: Tensor, step_type: Tensor, bootstrap: Tensor) -> Tensor:
         """Return n-step targets [T, B], from the rows from the first learned from on, [T + n, B] each.

@@ -7,6 +7,7 @@ prioritised replay. Letters: B batch, E environments, A actions.
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.beside import beside
 from rainbow_iqn_apex.agents.interface import Setup
 from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, Weights
 from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
@@ -49,13 +50,18 @@ class Rainbow(QLearningAgent):
         """Return cross-entropies with the projected target of the action that the online network chooses."""
         index = torch.arange(len(transitions.action), device=self._device)
         with torch.no_grad():
-            online = self.network(transitions.next_obs, self.noisy(self.network))  # [B, A, atoms]
+            online_weights, target_weights = self.noisy(self.network), self.noisy(self.target)
+
+        def compute() -> Tensor:
+            online = self.network(transitions.next_obs, online_weights)  # [B, A, atoms]
             best = (online.exp() * self._support).sum(2).argmax(1)  # [B]
-            bootstrap = self.target(transitions.next_obs, self.noisy(self.target))[index, best].exp()  # [B, atoms]
-            target = project(self._support, bootstrap, transitions.return_, transitions.discount)  # [B, atoms]
+            bootstrap = self.target(transitions.next_obs, target_weights)[index, best].exp()  # [B, atoms]
+            return project(self._support, bootstrap, transitions.return_, transitions.discount)  # [B, atoms]
+
+        target = beside(self._device, compute)
         log_probabilities = self.network(transitions.obs, self.noisy(self.network))[index, transitions.action]
         values = (log_probabilities.exp() * self._support).sum(1)  # [B]
-        return cross_entropy(target, log_probabilities), values
+        return cross_entropy(target(), log_probabilities), values
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return the same loss with the acting network in the target's place."""

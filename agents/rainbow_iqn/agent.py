@@ -6,9 +6,12 @@ implemented: risk-sensitive policies.
 Letters: N, N' quantiles of the online and the target network, K of the policy, B batch, E environments, A actions.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.beside import beside
 from rainbow_iqn_apex.agents.interface import Setup
 from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork, Weights
 from rainbow_iqn_apex.agents.ops.munchausen import munchausen_bonus, soft_quantiles
@@ -56,35 +59,46 @@ class RainbowIqn(QLearningAgent):
         index = torch.arange(batch, device=self._device)
         with torch.no_grad():
             targets = self._soft_targets(transitions) if options.munchausen else self._double_targets(transitions)
-        taus = self.sample_taus(options.num_tau_samples, batch)  # [N, B]
-        quantiles = self.network(transitions.obs, taus, self.noisy(self.network))[
-            :, index, transitions.action
-        ]  # [N, B]
-        return quantile_huber_loss(quantiles, taus, targets, options.kappa), quantiles.mean(0)
+        found = beside(self._device, targets)  # [N', B]
+        taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
+        quantiles = self.network(transitions.obs, taus, weights)[:, index, transitions.action]  # [N, B]
+        return quantile_huber_loss(quantiles, taus, found(), options.kappa), quantiles.mean(0)
 
-    def _double_targets(self, transitions: Transitions) -> Tensor:
-        """Return returns [N', B] of the actions that the online network chooses."""
+    def _drawn(self, network: QuantileNetwork, count: int, batch: int) -> tuple[Tensor, Weights]:
+        """Draw quantile fractions [count, B], and the network's weights under noise of their own."""
+        return self.sample_taus(count, batch), self.noisy(network)
+
+    def _double_targets(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Draw, and return what computes returns [N', B] of the actions that the online network chooses."""
         options, batch = self._options, len(transitions.action)
-        taus = self.sample_taus(options.num_quantile_samples, batch)  # [K, B]
-        best = self.network.best_actions(transitions.next_obs, taus, self.noisy(self.network))  # [B]
-        index = torch.arange(batch, device=self._device)
-        bootstrap = self._target_quantiles(transitions.next_obs)[:, index, best]  # [N', B]
-        return transitions.return_ + transitions.discount * bootstrap
+        chooses = self._drawn(self.network, options.num_quantile_samples, batch)
+        values = self._drawn(self.target, options.num_tau_prime_samples, batch)
 
-    def _soft_targets(self, transitions: Transitions) -> Tensor:
-        """Return Munchausen's returns [N', B]; of n actions the first one's log-probability counts, as in BTR."""
-        options = self._options
-        temperature = options.munchausen_temperature
-        values = self._target_quantiles(transitions.obs).mean(0)  # [B, A]
-        bonus = munchausen_bonus(values, transitions.action, options.munchausen, temperature, options.munchausen_clip)
-        bootstrap = soft_quantiles(self._target_quantiles(transitions.next_obs), temperature)  # [N', B]
-        return transitions.return_ + bonus + transitions.discount * bootstrap
+        def compute() -> Tensor:
+            best = self.network.best_actions(transitions.next_obs, *chooses)  # [B]
+            index = torch.arange(batch, device=self._device)
+            bootstrap = self.target(transitions.next_obs, *values)[:, index, best]  # [N', B]
+            returns: Tensor = transitions.return_ + transitions.discount * bootstrap
+            return returns
 
-    def _target_quantiles(self, obs: Tensor) -> Tensor:
-        """Return N' quantiles [N', B, A] of the target network."""
-        taus = self.sample_taus(self._options.num_tau_prime_samples, len(obs))  # [N', B]
-        quantiles: Tensor = self.target(obs, taus, self.noisy(self.target))
-        return quantiles
+        return compute
+
+    def _soft_targets(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Draw, and return what computes Munchausen's returns [N', B].
+
+        Of n actions the first one's log-probability counts, as in BTR.
+        """
+        options, batch = self._options, len(transitions.action)
+        now, then = (self._drawn(self.target, options.num_tau_prime_samples, batch) for _ in range(2))
+
+        def compute() -> Tensor:
+            share, temperature = options.munchausen, options.munchausen_temperature
+            values = self.target(transitions.obs, *now).mean(0)  # [B, A]
+            bonus = munchausen_bonus(values, transitions.action, share, temperature, options.munchausen_clip)  # [B]
+            bootstrap = soft_quantiles(self.target(transitions.next_obs, *then), temperature)  # [N', B]
+            return transitions.return_ + bonus + transitions.discount * bootstrap
+
+        return compute
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return the same loss between K quantiles; scaled to the learner's, which sums over N.

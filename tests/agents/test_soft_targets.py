@@ -31,8 +31,7 @@ def transitions_of(agent: RainbowIqn) -> Transitions:
 
 def target_quantiles(agent: RainbowIqn, obs: Tensor) -> Tensor:
     """What the target network says next; draws as the agent does."""
-    taus = agent.sample_taus(agent._options.num_tau_prime_samples, len(obs))
-    quantiles: Tensor = agent.target(obs, taus, agent.noisy(agent.target))
+    quantiles: Tensor = agent.target(obs, *agent._drawn(agent.target, agent._options.num_tau_prime_samples, len(obs)))
     return quantiles
 
 
@@ -42,7 +41,7 @@ def test_rewards_and_bootstrap_come_from_the_target_network() -> None:
     agent = soft_agent(0.9, 0.1)
     transitions = transitions_of(agent)
     state = agent.generator.get_state()
-    found = agent._soft_targets(transitions)
+    found = agent._soft_targets(transitions)()
     agent.generator.set_state(state)
     values = target_quantiles(agent, transitions.obs).mean(0).double().numpy()
     bonus = truth.bonus(values, transitions.action.numpy(), 0.9, 0.1, -0.5)
@@ -57,7 +56,7 @@ def test_at_the_limit_they_are_those_of_iqn_without_double_q() -> None:
     agent = soft_agent(1e-9, 1e-6)
     transitions = transitions_of(agent)
     state = agent.generator.get_state()
-    found = agent._soft_targets(transitions)
+    found = agent._soft_targets(transitions)()
     agent.generator.set_state(state)
     target_quantiles(agent, transitions.obs)
     later = target_quantiles(agent, transitions.next_obs)
