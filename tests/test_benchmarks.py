@@ -222,6 +222,7 @@ def test_the_table_lists_every_benchmark_and_is_what_the_program_shows() -> None
     assert code == 0 and all(f"{name} " in out and sentence in out for name, sentence in TABLE.items())
 
 
+@pytest.mark.slow
 def test_a_wrong_command_is_refused_by_the_program() -> None:
     for words, message in (
         (["learning", "run", "cpu", "--game", "pong"], "road_runner"),

@@ -262,6 +262,7 @@ def test_pip_is_not_silent_for_long(machine: Machine) -> None:
     assert all(line.startswith("make_environment: ") for line in output.splitlines()), output
 
 
+@pytest.mark.slow
 def test_what_the_tests_need_comes_on_request(made: Machine) -> None:
     assert "installing" in made.make("--dev")
     assert [made.version_of(name) for name in ("tester", "alone", "small")] == ["1.0"] * 3
@@ -276,6 +277,7 @@ def test_a_changed_pin_is_installed(made: Machine) -> None:
     assert made.version_of("small") == "1.1"
 
 
+@pytest.mark.slow
 def test_torch_s_build_follows_the_gpu(made: Machine) -> None:
     assert made.version_of("torch") == "2.0+cpu"
     made.set_gpu(True)

@@ -108,6 +108,7 @@ def newest(system: System) -> list[int]:
     return [max((r.episode for r in records if r.actor == actor), default=-1) for actor in range(2)]
 
 
+@pytest.mark.slow
 def test_a_second_one_of_a_number_is_refused(redis_port: int, run_name: str, tmp_path: Path) -> None:
     first, second, _ = EVALUATORS
     with Run(redis_port, run_name, tmp_path, [*OPTIONS, *FREE, "--force"]) as run:

@@ -27,6 +27,7 @@ MIX = f"--replay-mix queue:0.5,uniform:0.5:{KEPT} --queue-size 2".split()
 WAITING = 2 * BATCH + 16 + 2 * 16 + 2 * ENVS  # chunks: in the queue, read ahead, unread of each actor, under way
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_actors_wait_for_a_learner_that_cannot_keep_up(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutations: take in more than there is room for; read ahead as far as for a replay.

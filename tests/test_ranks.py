@@ -100,6 +100,7 @@ def test_learners_that_were_stopped_or_lost_one_go_on_exactly(
     assert result == undisturbed(redis_port, run_name, family)
 
 
+@pytest.mark.slow
 def test_learners_without_lockstep_play_until_t_max(redis_port: int, run_name: str, tmp_path: Path) -> None:
     with Ranks(redis_port, run_name, tmp_path, [*words_of("impala"), *FREE]) as system:
         result = system.finish()

@@ -72,6 +72,7 @@ def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 @needs_dashboard
 def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     # Mutation: leave out `_end_with_reader` of programs/dashboard/program.py.
@@ -89,6 +90,7 @@ def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None
         wait_until(lambda: not workplace.processes("dashboard.py"), "the end of the dashboard")
 
 
+@pytest.mark.slow
 @needs_dashboard
 def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown(workplace: Workplace) -> None:
     # Mutations: drop the lines without an address; leave a server of pages alone that has ended.

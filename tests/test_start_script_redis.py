@@ -85,6 +85,7 @@ def guarded_redis(workplace: Workplace, processes: Processes) -> str:
     return word
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["REDIS_PASSWORD", "REDIS_URL"])
 def test_a_guarded_server_is_used(workplace: Workplace, guarded_redis: str, by: str) -> None:
     url = f"redis://:{guarded_redis}@localhost:{workplace.port}/2"
@@ -102,6 +103,7 @@ def test_a_guarded_server_is_used(workplace: Workplace, guarded_redis: str, by: 
     assert list(workplace.temporary.glob("rainbow.*")) == [], "nor does a file with the variables stay"
 
 
+@pytest.mark.slow
 def test_a_guarded_server_that_refuses_is_told_in_one_line(workplace: Workplace, guarded_redis: str) -> None:
     workplace.address = ["--redis-url", f"redis://localhost:{workplace.port}"]
     for password in ("", f"not-{guarded_redis}"):

@@ -13,6 +13,7 @@ from tests.small import FREE
 from tests.start_script import Workplace, go_on_with
 
 
+@pytest.mark.slow
 def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) -> None:
     workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
     workplace.argv("actor1")
@@ -41,6 +42,7 @@ def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workpl
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workplace: Workplace) -> None:
     # Mutation: take it for one that failed at once, and would only fail again.
     workplace.start("--windows", "none")
@@ -100,6 +102,7 @@ def test_an_inference_server_is_started_again_and_stopped_with_the_others(workpl
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_no_run_goes_on_without_an_inference_server_that_fails_for_good(workplace: Workplace) -> None:
     # Mutation: go on, and the actors would look for a server until Ctrl-C.
     workplace.start("--windows", "none", "--inference", "server")

@@ -10,6 +10,7 @@ from tests.deadline import wait_until
 from tests.start_script import Workplace
 
 
+@pytest.mark.slow
 def test_a_terminal_for_each_process(workplace: Workplace) -> None:
     # Like the real one it returns at once and gives the window another environment.
     emulator = workplace.folder.parent / "gnome-terminal"

@@ -42,6 +42,7 @@ def test_every_agent_is_here() -> None:
     assert {name for name, entry in AGENTS.items() if "reward_scale" in entry.options.UNUSED} == UNSCALED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, case in SCALED.items() if case[0].split()[0] not in UNSCALED])
 def test_rewards_of_another_unit_are_learned_from_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A power of two changes no digit. Mutations: the clip before the scale; no scale where an LSTM sees the reward.

@@ -253,6 +253,7 @@ def test_published_weights_make_the_actor_say_the_same(name: str) -> None:
         np.testing.assert_array_equal(value, said[1][key])
 
 
+@pytest.mark.slow
 @every_agent
 def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
     rates = "--lr-IMPALA 1e-3 --lr-R2D2 1e-2 --lr-on-policy 1e-2 --lr-PQN 1e-2 --lr-SAC 1e-2 --entropy-cost 0"

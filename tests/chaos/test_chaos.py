@@ -24,6 +24,7 @@ LATENCY_S = 0.01  # which keeps it from ending before
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(300 + 30 * FAULTS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["impala-lstm", "mixture"])
 def test_a_queue_and_recurrent_states_outlive_kills(family: str, tmp_path: Path) -> None:
     """The quick tier's share of what follows: all checks, after the learner and an actor were killed."""

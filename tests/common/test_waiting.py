@@ -72,6 +72,7 @@ def test_a_server_that_is_stopped_is_waited_for_aloud(
     assert "Waiting for the Redis server (1 sec)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_a_server_that_stays_away_is_given_up_in_time(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +104,7 @@ def test_a_password_that_is_changed_is_told(
     assert "s3cret" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("how", ["gone", "frozen", "full"])
 def test_time_without_a_server_is_time_of_waiting(own_server: RedisServer, own_client: Client, how: str) -> None:
@@ -148,6 +150,7 @@ def give_up(client: Client, *command: object) -> float:
     return time.monotonic() - start
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_a_process_that_shall_stop_does_not_wait_long_for_a_frozen_server(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch

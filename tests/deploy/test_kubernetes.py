@@ -177,6 +177,7 @@ def make_secrets(folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_prints_all_secrets(tmp_path: Path) -> None:
     first, second = make_secrets(tmp_path), make_secrets(tmp_path)
     assert first == second  # the same passwords the second time

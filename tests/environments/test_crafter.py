@@ -35,6 +35,7 @@ def test_a_missing_extra_is_one_line_that_installs_it(monkeypatch: pytest.Monkey
         open_environment(Args(env=ENV), 0)
 
 
+@pytest.mark.slow
 @needs_crafter
 def test_a_death_ends_an_episode_and_the_time_limit_cuts_it_off() -> None:
     # Mutation: take the engine's end for a death.
@@ -49,6 +50,7 @@ def test_a_death_ends_an_episode_and_the_time_limit_cuts_it_off() -> None:
     assert steps == 20
 
 
+@pytest.mark.slow
 @needs_crafter
 def test_a_film_changes_nothing() -> None:
     # Mutation: leave the random numbers where the picture's noise has brought them.

@@ -60,7 +60,11 @@ EXTRAS = {
     "nle:NetHackScore-v0": "nle",
     "nle:NetHackStaircase-v0": "nle",
 }
-SLOW = ("football:academy_empty_goal_close", "crafter:CrafterReward-v1")  # a step takes milliseconds
+SLOW = (  # a step takes milliseconds, or so does the start, and another one like it is not slow
+    "football:academy_empty_goal_close", "crafter:CrafterReward-v1", "procgen:bigfish", "nle:NetHackStaircase-v0",
+    "vizdoom:my_way_home", "gymnasium:shimmy:dm_control/cartpole-swingup-v0", "gymnasium:Acrobot-v1",
+    "gymnasium:MountainCar-v0", "gymnasium:CliffWalkingSlippery-v1",
+)  # fmt: skip
 
 
 def example(env: str) -> Any:

@@ -75,6 +75,7 @@ def test_a_missing_extra_is_one_line_that_installs_it(monkeypatch: pytest.Monkey
         open_environment(Args(env="vizdoom:basic"), 0)
 
 
+@pytest.mark.slow
 @needs_vizdoom
 def test_every_scenario_is_played_or_needs_what_there_is_not() -> None:
     import vizdoom

@@ -113,6 +113,7 @@ FAULTS: dict[Fault, str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_found(every_target: dict[str, Target], monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
     fault(monkeypatch)

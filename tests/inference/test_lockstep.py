@@ -103,6 +103,7 @@ def test_weights_that_are_late_are_looked_for_again(redis_port: int, run_name: s
 
 
 # Mutations that fail here: a server that tells nobody to wait; a client that gives up all the same.
+@pytest.mark.slow
 def test_weights_that_are_long_in_coming_are_waited_for(
     redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

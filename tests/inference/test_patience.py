@@ -37,6 +37,7 @@ def slow(seconds: float) -> Together:
 
 
 # Mutations that fail here: a wait that stays as it is; one that no answer shortens.
+@pytest.mark.slow
 def test_a_server_that_is_slower_than_the_first_wait_is_waited_for(
     redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,7 @@ def test_what_is_no_lease_can_be_taken_too(client: Client, run_name: str) -> Non
         assert client.get(key) == held.token
 
 
+@pytest.mark.slow
 def test_a_living_holder_keeps_its_lease(redis_server: RedisServer, client: Client, run_name: str) -> None:
     with another_holder(redis_server.port, run_name) as process:
         token = client.get(run_name)

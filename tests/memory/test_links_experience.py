@@ -199,6 +199,7 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
         assert rounds_of(own_client, "run") == expected(4)[2:]
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:

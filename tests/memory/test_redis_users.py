@@ -168,6 +168,7 @@ def test_neither_user_may_more_than_it_needs(guarded: Guarded) -> None:
     guarded.insider.delete("riqx:{run}:learner")
 
 
+@pytest.mark.slow
 def test_a_viewer_sees_a_run_and_what_an_actor_of_it_sees(guarded: Guarded) -> None:
     lead(guarded, "id")
     keys, viewer = Keys("run", "id"), Viewer()

@@ -123,6 +123,7 @@ def test_a_view_that_cannot_be_made_is_the_last_and_ends_nothing(capfd: pytest.C
     )
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_views_are_made_only_while_somebody_listens(client: Client, run_name: str) -> None:
     # Mutation: ask for the next view whether somebody listens or not.

@@ -95,6 +95,7 @@ def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplac
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_lines_alone(workplace: Workplace) -> None:
     workplace.start("--windows", "none", "--game", "pong", "--T-max", "100000")
     workplace.wait_for_line(r"\[learner\] line 12")

@@ -66,6 +66,7 @@ def frames_kept(sticky: float, steps: int) -> Counter[float]:
     return kept
 
 
+@pytest.mark.slow
 def test_stickiness_is_drawn_at_every_frame() -> None:
     # k frames of the old action have probability p^k (1 - p), and p^4 for all four. Drawn once per
     # step, they would be 0 or 4 frames, with 1 - p and p.

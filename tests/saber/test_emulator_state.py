@@ -61,6 +61,7 @@ def test_the_action_that_a_sticky_frame_repeats_is_kept() -> None:
 # A short period lets many states take the place of the reset. Taken unproven (`_prove` made to accept everything), one
 # of them in twenty goes on differently: several of these 72 snapshots do. qbert
 # resets within a frame: started from there, no newer state is ever proven.
+@pytest.mark.slow
 @pytest.mark.parametrize("game", ["carnival", "space_invaders", "solaris", "qbert"])
 def test_states_within_a_long_episode(monkeypatch: pytest.MonkeyPatch, game: str) -> None:
     monkeypatch.setattr(emulator_state, "PERIOD", 40)

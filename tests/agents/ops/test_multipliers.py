@@ -26,6 +26,7 @@ def trained(constraint: Constraint, steps: int, rate: float, multiplier_rate: fl
     return logits.detach().softmax(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [1e-3, 10.0])
 def test_a_constraint_converges_to_its_bound(start: float) -> None:
     constraint = Constraint(-0.9, start)

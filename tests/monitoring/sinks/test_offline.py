@@ -44,6 +44,7 @@ def log(code: str, name: str, folder: Path, **variables: str) -> str:
         return process.output
 
 
+@pytest.mark.slow
 def test_wandb_stays_in_the_folder(tmp_path: Path) -> None:
     log(WANDB, "wandb", tmp_path, WANDB_MODE="offline")
     (stored,) = tmp_path.glob("wandb/offline-run-*/run-abc.wandb")
@@ -63,6 +64,7 @@ def test_wandb_keeps_a_run_whose_server_is_away(tmp_path: Path) -> None:
     assert b"train/loss" in stored.read_bytes()
 
 
+@pytest.mark.slow
 def test_trackio_goes_on_with_a_run(tmp_path: Path) -> None:
     for _ in range(2):
         log(TRACKIO, "trackio", tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))

@@ -110,6 +110,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_idle_connections_keep_neither_the_log_nor_scrapes_out(processes: Processes, tmp_path: Path) -> None:
     # Mutations: no bound on connections; none is ended; the end only of those that say nothing at all.
     port, log = free_port(), tmp_path / "pong.csv"
