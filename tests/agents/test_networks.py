@@ -79,6 +79,21 @@ def test_noise_is_factorised_and_new_at_every_draw() -> None:
     assert not torch.any(layer.weight_epsilon == first)
 
 
+def test_without_deviation_a_network_is_plain() -> None:
+    # Mutations: draw all the same; learn the deviations.
+    plain, noisy = (DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, std), outputs=4) for std in (0.0, 0.1))
+    noisy.load_state_dict(plain.state_dict())  # its deviations are 0 now
+    generator = torch.Generator().manual_seed(0)
+    state = generator.get_state()
+    plain.draw_noise(generator)
+    assert torch.equal(generator.get_state(), state)
+    noisy.draw_noise(generator)
+    for ours, theirs in zip(plain.weights(), noisy.weights(), strict=True):
+        assert torch.equal(ours, theirs)
+    fixed = {name for name, weight in plain.named_parameters() if not weight.requires_grad}
+    assert fixed == {name for name, _ in plain.named_parameters() if name.endswith("sigma")} and len(fixed) == 8
+
+
 def test_a_snapshot_holds_the_noise() -> None:
     network, other = a_network(), DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), outputs=4)
     other.load_state_dict(network.state_dict())
