@@ -14,8 +14,16 @@ class QLearningOptions(AgentOptions):
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features in the place of 3136"),
         "hidden_size": (256, "half the width, in layers that cost most"),
+        "layer_norm": (True, "learning is stable with larger steps"),
         "max_gradient_norm": (10.0, "makes the larger steps safe"),
-        "multi_step": (10, "rewards reach the steps before them sooner; data-efficient Rainbow took 20"),
+        "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
+        "memory_capacity": (256_000, "16 000 rows of each environment, 2 GB of frames"),
+        "replay_frequency": (16, "each row is sampled twice on average, while learner and actor keep a core each busy"),
+        "weight_synchro_frequency": (1024, "a chunk of each environment: with shorter rounds one side often waits"),
+        "initial_priorities": ("largest", "with so few samples a third of the rows would leave unseen"),
+        "noisy_std": (0.0, "no noise, which each forward pass would have to draw and multiply"),
+        "epsilon_end": (0.01, "the first environment's share of random actions, in the place of noise"),
+        "epsilon_ladder": (0.4, "the last environment's"),
         "target_update": (2000, "agent steps; a short run has few periods"),
     }
 
@@ -51,7 +59,11 @@ class QLearningOptions(AgentOptions):
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)
     noisy_std: float = option(
-        0.1, "initial standard deviation of the noisy layers; 0: no noise, and none is learned", least=0, shared=True
+        0.1,
+        "initial standard deviation of the noisy layers; 0: no noise, and none is learned",
+        least=0,
+        shared=True,
+        policy=True,
     )
     epsilon_end: float = option(
         0.0, "share of random actions beside the noise, none in evaluations; 0: none", least=0, most=1, shared=True

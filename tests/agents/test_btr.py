@@ -60,7 +60,7 @@ def test_other_agents_have_no_fast_preset(agent: str) -> None:
 
 def test_noise_is_drawn_at_each_call_and_priorities_are_shares_of_the_largest() -> None:
     # Mutations: a draw every --replay-frequency calls; priorities from outputs that are not kept.
-    agent = built(read("--preset cpu"))
+    agent = built(read("--preset cpu --noisy-std 0.1"))
     rng, seen, state = np.random.default_rng(0), [], Arrays()
     for _ in range(3):
         row = Row(rng.integers(0, 256, (84, 84), dtype=np.uint8), StepType.MID, 0.0, 1.0)
