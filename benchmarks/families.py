@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.harness import Comparison, Rate, Work, compare_thread_time, one_thread
+from benchmarks.harness import Comparison, Rate, Work, compare_processor_time, one_thread
 from benchmarks.networks import rainbow_update
 from benchmarks.products import product_work
 from benchmarks.sequences import compare_sequences
@@ -60,7 +60,7 @@ def _acting(environments: int, args: argparse.Namespace) -> Iterator[Comparison]
         works[_products(name)] = _acting_products(settings, environments)
         works[name] = act_work(settings, environments)
     works |= {name: act_work(_settings(name, args), environments) for name in RAINBOWS}
-    found = compare_thread_time("", "frames/s", works, args, per_call=FRAMES * environments * PERIOD)
+    found = compare_processor_time("", "frames/s", works, args, per_call=FRAMES * environments * PERIOD)
     for name in AGENTS:
         yield _part(found, f"act for {environments}, {name}", [_products(name), name])
     yield replace(_part(found, f"act for {environments}", [*AGENTS, *RAINBOWS]), wanted=WITH_LSTM)
@@ -101,7 +101,7 @@ def _updates(name: str, args: argparse.Namespace) -> Comparison:
     works = {_products(name): _update_products(agent, size), name: update_work(agent, settings, size)}
     rows = f"{size} x {agent.spec.length} rows"
     repeats = min(args.repeats, _FEW) if isinstance(agent, R2d2) else args.repeats
-    return compare_thread_time(f"update with {rows}, {name}", "updates/s", works, args, repeats=repeats)
+    return compare_processor_time(f"update with {rows}, {name}", "updates/s", works, args, repeats=repeats)
 
 
 def _update_products(agent: Impala | R2d2, batch: int) -> Work:
@@ -117,4 +117,4 @@ def _update_products(agent: Impala | R2d2, batch: int) -> Work:
 
 def _rainbow_updates(args: argparse.Namespace) -> Comparison:
     works = {name: rainbow_update(_settings(name, args)) for name in RAINBOWS}
-    return compare_thread_time("update with 32 rows", "updates/s", works, args)
+    return compare_processor_time("update with 32 rows", "updates/s", works, args)

@@ -103,15 +103,15 @@ def table(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def compare_thread_time(
+def compare_processor_time(
     name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1, repeats: int = 0,
     wanted: dict[str, float] | None = None,
 ) -> Comparison:  # fmt: skip
-    """Compare by this thread's processor time, which others' processes change little; 0 repeats: as `args` has it."""
+    """Compare by this process's processor time, which others change little; 0 repeats: as `args` has it."""
     slice_s = 0.02 if args.quick else 0.2
     repeats = repeats or args.repeats
     return compare(
-        name, unit, works, per_call=per_call, repeats=repeats, wanted=wanted, slice_s=slice_s, clock=time.thread_time
+        name, unit, works, per_call=per_call, repeats=repeats, wanted=wanted, slice_s=slice_s, clock=time.process_time
     )
 
 

@@ -78,7 +78,7 @@ def _pieces(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
 
 
 def update(batch_size: int, quantiles: int) -> Work:
-    """Return a step of Adam on the network of `--preset cpu`, without noise, and two forward passes for its targets."""
+    """Return a step of Adam on the cpu preset's network without layer norm, and two passes for its targets."""
     dtype = product_dtype()
     trunk = nn.Sequential(nn.Conv2d(4, 32, 5, 5), nn.ReLU(), nn.Conv2d(32, 64, 5, 5), nn.ReLU(), nn.Flatten())
     head = nn.Sequential(nn.Linear(576, 512), nn.ReLU(), nn.Linear(512, _ACTIONS))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.chunks import ATARI
-from benchmarks.harness import Comparison, Work, compare_thread_time
+from benchmarks.harness import Comparison, Work, compare_processor_time
 from benchmarks.works import CPU
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.args import parse
@@ -74,7 +74,7 @@ def _queue(batches: int, args: argparse.Namespace) -> Comparison:
 
     works: dict[str, Work] = {"copy of the frames alone": copy, "queue": ours}
     rows = UNROLLS * spec.length
-    return compare_thread_time(
+    return compare_processor_time(
         f"queue, batches of {UNROLLS} x {spec.length} rows", "rows/s", works, args, per_call=rows
     )
 
@@ -103,4 +103,4 @@ def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
         "ours, all fields": ours,
     }
     name = f"sample {SEQUENCES} x {spec.window} rows"
-    return compare_thread_time(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})
+    return compare_processor_time(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})

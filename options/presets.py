@@ -13,7 +13,7 @@ from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
 PRESETS: dict[str, Preset] = {
     "paper": {},
     "cpu": {
-        "learner_threads": (1, "two need longer for small products than one, and the actor has the other core"),
+        "learner_threads": (1, "two need longer for small products than one; targets have a thread besides"),
         "learn_start": (2000, "agent steps; learning begins within a minute"),
         "memory_capacity": (100_000, "0.8 GB of frames"),
         "weight_synchro_frequency": (200, "agent steps; weights are small, and change fast"),

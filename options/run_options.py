@@ -114,7 +114,11 @@ class MachineOptions(RedisOptions):
         False, "actors fetch weights from the replicas of a cluster or service", flag=True, shared=True
     )
     learner_threads: int = option(
-        0, "processor threads of the learner's tensor operations; 0: PyTorch's choice", least=0, most=1024
+        0,
+        "processor threads of the learner's tensor operations, where cores are left one more for targets; 0: PyTorch's "
+        "choice",
+        least=0,
+        most=1024,
     )
     gpu_number: int = option(0, "CUDA device of this process", least=0)
     disable_cuda: bool = option(False, "compute on the CPU", flag=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.deadline import wait_until
 from tests.system import LEARNER, Run
 
-# Random play scores 163. The bar is above that by five standard errors of a mean over so many episodes.
+# Random play scores 163, and a mean of so many of its episodes has a standard error of 10 or so.
 LEARNED, EPISODES = 220, 100
 PATIENCE_S = 600  # ten minutes, several times as long as it takes on two cores that nobody else uses
 SETTINGS = "--preset cpu --T-max 200000 --log-interval 10000 --evaluation-interval 1000000 --disable-cuda".split()

@@ -23,7 +23,7 @@ class NoisyLinear(nn.Module):
     """Linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, equation 9).
 
     Snapshots hold the noise under its usual names; here the weight's is kept as its two factors. With a `std` of 0
-    there is none, and its deviations, which are not learned, stay 0.
+    there is none, and its deviations are neither used nor learned.
     """
 
     OWN_BUFFERS: ClassVar[frozenset[str]] = frozenset({"bias_epsilon"})  # each process draws its noise
@@ -101,7 +101,6 @@ class NetworkSpec:
     noisy_std: float
     architecture: str = "canonical"  # a key of TRUNKS
     precision: torch.dtype = torch.float32  # of the large products; weights, outputs and losses are float32
-    learns: bool = True
     pool: int = 0  # see EncoderSpec, as for the next one
     spectral_norm: bool = False
     layer_norm: bool = False  # behind the hidden layers of both streams
@@ -130,8 +129,8 @@ class DuellingNetwork(Network):
         kind = spec.architecture
         trunk = Trunk(
             EncoderSpec(
-                spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, spec.learns, spec.pool,
-                spec.spectral_norm,
+                spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, pool=spec.pool,
+                spectral_norm=spec.spectral_norm,
             )
         )  # fmt: skip
         self._trunk = (trunk,)  # in a tuple, as its weights are parameters under other names

@@ -53,7 +53,6 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
         noisy_std=options.noisy_std,
         architecture=options.architecture,
         precision=select_precision(setup.learning.precision, setup.generator.device),
-        learns=setup.learns,
         pool=options.pool,
         spectral_norm=options.spectral_norm,
         layer_norm=options.layer_norm,

@@ -18,7 +18,7 @@ class QLearningOptions(AgentOptions):
         "max_gradient_norm": (10.0, "makes the larger steps safe"),
         "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
         "memory_capacity": (256_000, "16 000 rows of each environment, 2 GB of frames"),
-        "replay_frequency": (16, "each row is sampled twice on average, while learner and actor keep a core each busy"),
+        "replay_frequency": (16, "each row is sampled twice on average"),
         "weight_synchro_frequency": (1024, "a chunk of each environment: with shorter rounds one side often waits"),
         "initial_priorities": ("largest", "with so few samples a third of the rows would leave unseen"),
         "noisy_std": (0.0, "no noise, which each forward pass would have to draw and multiply"),
@@ -105,7 +105,9 @@ class QLearningOptions(AgentOptions):
                 "deep-2 or deep-football, or give --spectral-norm False"
             )
         if self.epsilon_ladder and not self.epsilon_end:
-            errors.append("--epsilon-ladder: it begins at --epsilon-end, which must be above 0")
+            errors.append(
+                "--epsilon-ladder: it begins at --epsilon-end, which must be above 0; or give --epsilon-ladder 0"
+            )
         return errors
 
     def explores(self, step: int) -> bool:

@@ -150,6 +150,11 @@ class R2d2(SequenceAgent):
         metrics = {"value": chosen.detach().mean(), "loss": losses.detach().mean(), "gradient_norm": norm}
         return Update(self._priorities(differences.detach(), step_type), metrics)
 
+    def update_bytes(self, batch_size: int) -> int:
+        """Estimate the bytes of an update's temporaries: the target network's pass holds its own at the same time."""
+        rows = self.spec.burn_in + self.spec.sample_length + self.spec.bootstrap_rows
+        return super().update_bytes(batch_size) + self.core.update_bytes(batch_size * rows, 0)
+
     def count_update(self, step: int) -> None:  # noqa: ARG002 - it counts updates
         """Copy the online network to the target network after every so many updates."""
         self._updates.count(self._options.target_period, self.target, self.network)

@@ -58,7 +58,8 @@ class Rainbow(QLearningAgent):
             bootstrap = self.target(transitions.next_obs, target_weights)[index, best].exp()  # [B, atoms]
             return project(self._support, bootstrap, transitions.return_, transitions.discount)  # [B, atoms]
 
-        target = beside(self._device, compute)
+        # A pass with gradient iterates the spectral norm of the online network.
+        target = beside(self._device, compute, at_once=self._options.spectral_norm)
         log_probabilities = self.network(transitions.obs, self.noisy(self.network))[index, transitions.action]
         values = (log_probabilities.exp() * self._support).sum(1)  # [B]
         return cross_entropy(target(), log_probabilities), values

@@ -59,7 +59,8 @@ class RainbowIqn(QLearningAgent):
         index = torch.arange(batch, device=self._device)
         with torch.no_grad():
             targets = self._soft_targets(transitions) if options.munchausen else self._double_targets(transitions)
-        found = beside(self._device, targets)  # [N', B]
+        iterates = options.spectral_norm and not options.munchausen  # the online network, which chooses for double Q
+        found = beside(self._device, targets, at_once=iterates)  # [N', B]
         taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
         quantiles = self.network(transitions.obs, taus, weights)[:, index, transitions.action]  # [N, B]
         return quantile_huber_loss(quantiles, taus, found(), options.kappa), quantiles.mean(0)

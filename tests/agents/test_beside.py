@@ -1,18 +1,33 @@
 """What is computed beside an update's own pass."""
 
 import multiprocessing
-import os
 import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from benchmarks.works import update_work
+from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.beside import beside
+from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d
+from rainbow_iqn_apex.programs.agent import make_agent
+from tests.specs import ATARI
 
 CPU = torch.device("cpu")
+_SPECTRAL = ["--architecture", "deep", "--spectral-norm", "True"]
+_SMALL = (
+    "--hidden-size 16 --batch-size 4 --precision float32 --learn-start 1 --nb-env-per-actor 1 --multi-step 2".split()
+)
+_SHORT = {"--agent r2d2": "--lstm-size 8 --burn-in 2 --sequence-length 6 --sequence-period 4".split()}
 
 
-@pytest.mark.skipif(os.cpu_count() == 1, reason="a single core computes one after the other")
+@pytest.fixture(autouse=True)
+def _a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda: torch.get_num_threads() + 1)
+    yield
+
+
 def test_it_runs_at_the_same_time_without_gradient() -> None:
     # Mutations: compute at once; leave the gradient on.
     begun, may_end = threading.Event(), threading.Event()
@@ -36,11 +51,40 @@ def test_its_exception_reaches_the_caller() -> None:
         found()
 
 
-def test_other_devices_compute_at_once() -> None:
+@pytest.mark.parametrize(("device", "at_once"), [("meta", False), ("cpu", True)])
+def test_others_compute_at_once(device: str, at_once: bool) -> None:
     threads = []
-    found = beside(torch.device("meta"), lambda: threads.append(threading.current_thread()))
+
+    def compute() -> bool:
+        threads.append(threading.current_thread())
+        return torch.is_grad_enabled()
+
+    found = beside(torch.device(device), compute, at_once=at_once)
     assert threads == [threading.current_thread()]
-    assert found() is None and len(threads) == 1
+    assert found() is False and len(threads) == 1
+
+
+def test_no_core_is_taken_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", torch.get_num_threads)
+    assert beside(CPU, threading.current_thread)() is threading.current_thread()
+
+
+@pytest.mark.parametrize("words", ["--agent rainbow", "--agent rainbow_iqn", "--agent btr", "--agent r2d2"])
+@pytest.mark.parametrize("norm", [[], _SPECTRAL], ids=["plain", "spectral norm"])
+def test_updates_have_the_bytes_of_one_thread(words: str, norm: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if norm and "r2d2" in words:
+        pytest.skip("has no spectral norm")
+    found = []
+    for cores in (torch.get_num_threads() + 1, 1):
+        monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda cores=cores: cores)
+        settings = options.parse([*words.split(), *norm, *_SMALL, *_SHORT.get(words, [])], "test", "")
+        agent = make_agent(settings, ATARI, CPU, learns=True, seed=1)
+        update = update_work(agent, settings, 4)
+        for _ in range(3):
+            update()
+        found.append(agent.model.state_dict())
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -51,3 +95,21 @@ def test_a_forked_process_has_a_thread_of_its_own() -> None:
     child.start()
     child.join(60)
     assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("words", ["--agent rainbow", "--agent rainbow_iqn"])
+def test_what_a_pass_with_gradient_iterates_is_read_by_no_other_thread(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: compute double Q's choice beside all the same.
+    passed = []
+    forward = SpectralConv2d.forward
+
+    def watched(layer: SpectralConv2d, x: torch.Tensor) -> torch.Tensor:
+        passed.append((layer.weight.requires_grad, threading.current_thread()))
+        return forward(layer, x)
+
+    monkeypatch.setattr(SpectralConv2d, "forward", watched)
+    settings = options.parse([*words.split(), *_SMALL, *_SPECTRAL], "test", "")
+    update_work(make_agent(settings, ATARI, CPU, learns=True, seed=1), settings, 4)()
+    assert passed and {thread for is_online, thread in passed if is_online} == {threading.current_thread()}
