@@ -86,7 +86,7 @@ PARTS = {
     "encode a chunk": Gate(_encode, 1.07),
     "decode a chunk": Gate(_decode, 0.6),
     "act": Gate(_act, 0.8),
-    "update, --preset cpu": Gate(_update, 0.6),
+    "update, --preset cpu": Gate(_update, 0.76),
 }
 
 

@@ -71,5 +71,8 @@ def test_nothing_is_drawn_for_exploration_that_is_off(name: str) -> None:
 
 
 def test_a_ladder_needs_its_lower_end() -> None:
-    with pytest.raises(UserError, match=r"^--epsilon-ladder: it begins at --epsilon-end, which must be above 0$"):
+    with pytest.raises(
+        UserError,
+        match=r"^--epsilon-ladder: it begins at --epsilon-end, which must be above 0; or give --epsilon-ladder 0$",
+    ):
         parse(["--epsilon-ladder", "0.4"], "test", "")
