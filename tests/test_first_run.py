@@ -39,7 +39,7 @@ def processor_time_of_children() -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENCE_S)
 def test_space_invaders_is_learned_within_ten_minutes(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    # Mutations: a learning rate of 0; actions at random.
+    # Mutation: with a learning rate of 0 the mean is 49.
     before = processor_time_of_children()
     with Run(redis_port, run_name, tmp_path, SETTINGS) as run:
         learner, actor = run.start(LEARNER), run.start("0")
