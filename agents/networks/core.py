@@ -68,9 +68,9 @@ class Core(nn.Module):
         x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
         return self._remember(self.lstm, x, inputs.first, recurrent)
 
-    def update_bytes(self, rows: int, learned: int) -> int:
+    def update_bytes(self, rows: int, learned: int, beside: int = 0) -> int:
         """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient."""
-        return self.torso.update_bytes(rows, learned) + 4 * learned * self._lstm_numbers
+        return self.torso.update_bytes(rows, learned, beside) + 4 * learned * self._lstm_numbers
 
     def _remember(
         self, lstm: nn.LSTM, x: Tensor, first: Tensor, recurrent: RecurrentState

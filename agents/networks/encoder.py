@@ -142,15 +142,20 @@ class Trunk(nn.Module):
         """The layers of a plain trunk that have weights, in order."""
         return [layer for layer in self.body if isinstance(layer, nn.Conv2d)]
 
-    def update_bytes(self, rows: int, learned: int) -> int:
-        """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient."""
+    def update_bytes(self, rows: int, learned: int, beside: int = 0) -> int:
+        """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient.
+
+        Another pass may see `beside` of these rows at the same time, without gradient.
+        """
         if self.inner:
-            return sum(trunk.update_bytes(rows, learned) for trunk in self._inner) + 2 * rows * self._stack_bytes
+            parts = sum(trunk.update_bytes(rows, learned, beside) for trunk in self._inner)
+            return parts + 2 * rows * self._stack_bytes
         size = self.precision.itemsize
         seen = self._inputs + max(self._kept)
         # A CPU's library sorts the inputs and outputs of the first layers anew for the gradients of their weights.
         differentiated = 2 * self._inputs + sum(self._kept) + 2 * max(self._kept)
-        return 2 * rows * self._stack_bytes + size * max(rows * seen, learned * differentiated)
+        own = max(rows * seen, learned * differentiated)
+        return 2 * rows * self._stack_bytes + size * (own + beside * (seen + max(self._kept)))
 
     def _first_layer(self, obs: Tensor) -> Tensor:
         """Convolve bytes as they are: to scale the weights is cheaper than to scale the pictures.

@@ -152,8 +152,9 @@ class R2d2(SequenceAgent):
 
     def update_bytes(self, batch_size: int) -> int:
         """Estimate the bytes of an update's temporaries: the target network's pass holds its own at the same time."""
-        rows = self.spec.burn_in + self.spec.sample_length + self.spec.bootstrap_rows
-        return super().update_bytes(batch_size) + self.core.update_bytes(batch_size * rows, 0)
+        learned = batch_size * (self.spec.sample_length + self.spec.bootstrap_rows)
+        rows = learned + batch_size * self.spec.burn_in
+        return self.core.update_bytes(rows, learned, beside=rows)
 
     def count_update(self, step: int) -> None:  # noqa: ARG002 - it counts updates
         """Copy the online network to the target network after every so many updates."""
