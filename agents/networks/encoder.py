@@ -154,8 +154,9 @@ class Trunk(nn.Module):
         seen = self._inputs + max(self._kept)
         # A CPU's library sorts the inputs and outputs of the first layers anew for the gradients of their weights.
         differentiated = 2 * self._inputs + sum(self._kept) + 2 * max(self._kept)
+        # Convolutions of the other pass sort their outputs anew, and memory is not freed in the order of one thread.
         own = max(rows * seen, learned * differentiated)
-        return 2 * rows * self._stack_bytes + size * (own + beside * (seen + max(self._kept)))
+        return 2 * rows * self._stack_bytes + size * (own + beside * (seen + 5 * max(self._kept) // 4))
 
     def _first_layer(self, obs: Tensor) -> Tensor:
         """Convolve bytes as they are: to scale the weights is cheaper than to scale the pictures.
