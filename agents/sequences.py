@@ -45,11 +45,13 @@ class SequenceAgent(Agent):
 
     _device: torch.device
     core: Core
+    has_pass_beside = False  # a target network's, which sees all rows of an update at the same time
 
     def update_bytes(self, batch_size: int) -> int:
         """Estimate the bytes of an update's temporaries; what was kept of the burn-in has no gradient."""
-        learned = self.spec.sample_length + self.spec.bootstrap_rows
-        return self.core.update_bytes(batch_size * (self.spec.burn_in + learned), batch_size * learned)
+        learned = batch_size * (self.spec.sample_length + self.spec.bootstrap_rows)
+        rows = learned + batch_size * self.spec.burn_in
+        return self.core.update_bytes(rows, learned, rows if self.has_pass_beside else 0)
 
     @abstractmethod
     def shown_reward(self, reward: Tensor) -> Tensor:

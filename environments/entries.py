@@ -20,7 +20,7 @@ _LONGEST = 100  # characters of a task, which the names of files hold beside oth
 
 
 class EnvId(NamedTuple):
-    """What one process plays: `--env` and `--game` of a single environment."""
+    """Names what one process plays: `--env` and `--game` of a single environment."""
 
     env: str
     game: str

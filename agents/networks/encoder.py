@@ -154,7 +154,7 @@ class Trunk(nn.Module):
         seen = self._inputs + max(self._kept)
         # A CPU's library sorts the inputs and outputs of the first layers anew for the gradients of their weights.
         differentiated = 2 * self._inputs + sum(self._kept) + 2 * max(self._kept)
-        # Convolutions of the other pass sort their outputs anew, and memory is not freed in the order of one thread.
+        # Two threads were seen to hold more than both passes need by themselves: hence the share of the outputs.
         own = max(rows * seen, learned * differentiated)
         return 2 * rows * self._stack_bytes + size * (own + beside * (seen + 5 * max(self._kept) // 4))
 

@@ -56,6 +56,8 @@ class RecurrentDuellingNetwork(Network):
 class R2d2(SequenceAgent):
     """The agent of `--agent r2d2`."""
 
+    has_pass_beside = True
+
     def __init__(self, setup: Setup) -> None:
         options = setup.own
         assert isinstance(options, R2d2Options)
@@ -149,12 +151,6 @@ class R2d2(SequenceAgent):
         norm = self._step([Objective(weighted.mean(), self._learned)])
         metrics = {"value": chosen.detach().mean(), "loss": losses.detach().mean(), "gradient_norm": norm}
         return Update(self._priorities(differences.detach(), step_type), metrics)
-
-    def update_bytes(self, batch_size: int) -> int:
-        """Estimate the bytes of an update's temporaries: the target network's pass holds its own at the same time."""
-        learned = batch_size * (self.spec.sample_length + self.spec.bootstrap_rows)
-        rows = learned + batch_size * self.spec.burn_in
-        return self.core.update_bytes(rows, learned, beside=rows)
 
     def count_update(self, step: int) -> None:  # noqa: ARG002 - it counts updates
         """Copy the online network to the target network after every so many updates."""

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -23,9 +22,8 @@ _SHORT = {"--agent r2d2": "--lstm-size 8 --burn-in 2 --sequence-length 6 --seque
 
 
 @pytest.fixture(autouse=True)
-def _a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda: torch.get_num_threads() + 1)
-    yield
 
 
 def test_it_runs_at_the_same_time_without_gradient() -> None:
