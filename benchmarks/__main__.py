@@ -25,6 +25,7 @@ TABLE = {
     "scaling": "processor time of Redis, learner and actors by cause, and a simulation of up to 10 000 actors",
     "soak": "whether memory and file descriptors of a long run stay flat",
     "learning": "whether agents learn: named runs of ours and of Stable-Baselines3, baselines, and their report",
+    "clock": "what each agent's cpu preset learns in equal minutes, by the episodes that its last weights play",
     "ppo_speed": "frames a second of PPO's training, beside Stable-Baselines3",
     "peer_environment": "makes .venv-peers, in which Stable-Baselines3 runs for the two above",
 }

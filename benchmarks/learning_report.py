@@ -47,10 +47,10 @@ def _line(result: dict[str, Any], baseline: dict[str, Any] | None) -> str:
         f"{result['agent_steps']:,}".replace(",", " "),
         f"{result['wall_clock_s'] / 60:.1f}",
         result["commit"],
-        f"{score['episodes']}: {_number(score['mean'])} ± {_number(math.nan if error is None else error)}",
+        f"{score['episodes']}: {number(score['mean'])} ± {number(math.nan if error is None else error)}",
     ]
     for name in ("random", "best_constant_action"):
-        cells += [_number(baseline[name]["mean"]), f"{welch(score, baseline[name]):.1f}"] if baseline else ["", ""]
+        cells += [number(baseline[name]["mean"]), f"{welch(score, baseline[name]):.1f}"] if baseline else ["", ""]
     return f"| {' | '.join(cells)} |"
 
 
@@ -79,14 +79,15 @@ def _compared(game: str, ours: str, peer: str, pairs: list[tuple[dict[str, Any],
     speeds = [[run["agent_steps"] / run["wall_clock_s"] for run in runs] for runs in zip(*pairs, strict=True)]
     ratios = [mine / other for mine, other in zip(*speeds, strict=True)]
     cells = [game, ours, peer, ", ".join(str(run["seed"]) for run, _ in pairs)]
-    cells += [f"{len(of)}: {_number(statistics.mean(of))}" for of in scores]
-    cells.append(f"{_number(statistics.mean(scores[0]) - statistics.mean(scores[1]))} ({low:.0f} to {high:.0f})")
+    cells += [f"{len(of)}: {number(statistics.mean(of))}" for of in scores]
+    cells.append(f"{number(statistics.mean(scores[0]) - statistics.mean(scores[1]))} ({low:.0f} to {high:.0f})")
     rates = " against ".join(f"{statistics.mean(of):.0f}" for of in speeds)
     cells.append(f"{rates}, {statistics.mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     return f"| {' | '.join(cells)} |"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number with no more digits than it is known to."""
     return f"{value:.0f}" if not abs(value) < 10 else f"{value:.2g}"
 
 

@@ -38,7 +38,7 @@ def train(name: str, game: str, seed: int, steps: int, port: int) -> dict[str, A
     options = [*options_of(game), "--seed", str(seed), *configuration.options]
     options += ["--T-max", str(steps)] if configuration.ends else []
     parsed = options_of_programs.parse(options, "benchmarks learning", "")
-    about = _about(name, game, seed, steps, " ".join(["bash start_learning_atari.sh", *options]), parsed.settings)
+    described = describe(name, game, seed, " ".join(["bash start_learning_atari.sh", *options]), parsed.settings)
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="learning-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(port), "--windows", "none"]
@@ -49,7 +49,7 @@ def train(name: str, game: str, seed: int, steps: int, port: int) -> dict[str, A
         seconds = time.monotonic() - begun
         records = [it for it in TrainingLog(Path(folder, f"{parsed.task}.csv")).records if it.T_actors <= steps]
     episodes = [[record.T_actors, record.score_saber, record.length] for record in records]
-    return about | _outcome(seconds, episodes, configuration.episodes, _clock(passed))
+    return described | {"agent_steps": steps} | _outcome(seconds, episodes, configuration.episodes, _clock(passed))
 
 
 def train_peer(name: str, game: str, seed: int, steps: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def train_peer(name: str, game: str, seed: int, steps: int) -> dict[str, Any]:
     peer = PEERS[name][game]
     settings = asdict(peer) | {"env": TASKS[game], "steps": steps, "seed": seed}
     command = f"python -m benchmarks learning run {name} --game {game} --seed {seed}"
-    about = _about(name, game, seed, steps, command, settings) | {"versions": peer_versions()}
+    described = describe(name, game, seed, command, settings) | {"versions": peer_versions()}
     given = settings | {"env": TASKS[game].partition(":")[2]}
     begun = time.monotonic()
     done = subprocess.run(
@@ -69,10 +69,11 @@ def train_peer(name: str, game: str, seed: int, steps: int) -> dict[str, Any]:
     if done.returncode:
         raise RunError(f"{name} has ended with exit code {done.returncode}; its message is above")
     found = json.loads(done.stdout)
-    return about | _outcome(seconds, found["episodes"], peer.episodes, found["clock"])
+    return described | {"agent_steps": steps} | _outcome(seconds, found["episodes"], peer.episodes, found["clock"])
 
 
-def _about(name: str, game: str, seed: int, steps: int, command: str, settings: dict[str, Any]) -> dict[str, Any]:
+def describe(name: str, game: str, seed: int, command: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what a result says of its run, but for what was measured."""
     return {
         "configuration": name,
         "game": game,
@@ -82,7 +83,6 @@ def _about(name: str, game: str, seed: int, steps: int, command: str, settings: 
         "date": date.today().isoformat(),
         "commit": commit(),  # now: the checkout may be another one when the run ends
         "machine": machine(),
-        "agent_steps": steps,
     }
 
 

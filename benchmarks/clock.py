@@ -1,0 +1,107 @@
+"""What an agent's `--preset cpu` learns by the clock: runs of equal minutes on both cores, then an evaluation.
+
+    python -m benchmarks clock run impala --game qbert --minutes 10
+    python -m benchmarks clock report
+
+`run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes, and plays
+episodes with the last weights: policies draw their actions, values take the best. It writes both scores, steps, machine
+and commit to benchmarks/results/. `report` prints one table of them, beside random play.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning import RESULTS
+from benchmarks.learning_report import number
+from benchmarks.learning_runs import describe, summary
+from benchmarks.processes import watch_start_script
+from rainbow_iqn_apex import args as options_of_programs
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.saber.games import check_game
+from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
+from rainbow_iqn_apex.saber.results.run_record import ROOT
+from rainbow_iqn_apex.saber.results.training_log import TrainingLog
+
+_PREFIX = "clock-"
+_LAST = 100  # training episodes of a score, exploration included
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the commands and their options."""
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="train one agent on one game, and evaluate it")
+    running.add_argument("agent", choices=AGENTS)
+    running.add_argument("--game", required=True, help="of Atari")
+    running.add_argument("--minutes", type=float, default=30.0, help="of training, from the command on [%(default)s]")
+    running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
+    running.add_argument("--seed", type=int, default=123)
+    running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
+    commands.add_parser("report", help="print the table of all that were measured")
+
+
+def measure(args: argparse.Namespace) -> tuple[()]:
+    """Run the command; raises UserError for a game that there is not."""
+    if args.command == "report":
+        print("\n".join(_report()))
+    elif wrong := check_game(args.game):
+        raise UserError(f"--game: {wrong}")
+    else:
+        result = _run(args)
+        path: Path = RESULTS / f"{result['configuration']}_{args.game}_{args.seed}.json"
+        path.write_text(json.dumps(result) + "\n")
+        print(path, {name: result[name] for name in ("agent_steps", "training", "evaluation")}, file=sys.stderr)
+    return ()
+
+
+def _run(args: argparse.Namespace) -> dict[str, Any]:
+    """Train for so long, and evaluate what was learned; raises RunError if a program fails."""
+    words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
+    settings = options_of_programs.parse(words, "benchmarks clock", "").settings
+    command = " ".join(["bash start_learning_atari.sh", *words])
+    described = describe(f"{_PREFIX}{args.agent}", args.game, args.seed, command, settings)
+    subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="clock-") as folder:
+        place = ["--path-to-results", folder, "--port-redis", str(args.port), "--windows", "none"]
+        begun = time.monotonic()
+        passed = watch_start_script([*words, *place], lambda lines: lines[-1].seconds >= 60 * args.minutes)
+        minutes = (time.monotonic() - begun) / 60
+        scores = [record.score_saber for record in TrainingLog(Path(folder, f"{args.game}.csv")).records[-_LAST:]]
+        evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
+    measured = {"minutes": round(minutes, 2), "agent_steps": passed[-1].steps}
+    return described | measured | {"training": summary(scores), "evaluation": summary(evaluation)}
+
+
+def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:
+    """Return the scores of episodes that the last weights of a run play; raises RunError if the program fails."""
+    command = [sys.executable, "test_multiple_seed.py", "--model", str(folder), "--path-to-results", str(folder)]
+    command += ["--evaluation-episodes", str(episodes), *(["--stochastic", "True"] if drawn else [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"{' '.join(command)} has ended with exit code {done.returncode}:\n{done.stderr}")
+    (path,) = folder.glob("evaluations/*.csv")
+    return [episode.record.score_saber for episode in read_evaluation(path)]
+
+
+def _report() -> Iterator[str]:
+    """Return a table of what was measured, a line for each game and agent."""
+    yield "| game | agent | seed | minutes | agent steps | evaluation | last training episodes | random |"
+    yield "|" + "---|" * 8
+    runs = [json.loads(path.read_text()) for path in RESULTS.glob(f"{_PREFIX}*.json")]
+    for run in sorted(runs, key=lambda run: (run["game"], run["configuration"], run["seed"])):
+        played = json.loads((RESULTS / f"baselines_{run['game']}_123.json").read_text())["random"]["mean"]
+        scores = [
+            f"{score['episodes']}: {number(score['mean'])} ± {number(score['standard_error'])}"
+            for score in (run["evaluation"], run["training"])
+        ]
+        steps = f"{run['agent_steps']:,}".replace(",", " ")
+        name = run["configuration"].removeprefix(_PREFIX)
+        cells = [run["game"], name, str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores, number(played)]
+        yield f"| {' | '.join(cells)} |"
