@@ -133,6 +133,12 @@ class Learnable(ABC):
         values nor depend on anything in Python that changes.
         """
 
+    def expect(self, batch: Batch, step: int) -> None:  # noqa: B027 - most compute nothing ahead
+        """Hear, before an update, which batch the update after it has, to begin with it meanwhile.
+
+        `step` is what `count_update` hears between the two.
+        """
+
     def count_update(self, step: int) -> None:  # noqa: B027 - most do nothing
         """Do what depends on how far learning is, after each update.
 

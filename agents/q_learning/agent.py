@@ -5,12 +5,14 @@ an actor's own rows. Letters: T rows of a window, B batch, E environments, A act
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.beside import Ahead
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
@@ -38,6 +40,13 @@ class PolicyOutput(NamedTuple):
     values: Tensor  # [E, A] mean returns
     distribution: Tensor  # [E, A, ...] what `initial_losses` needs of an action
     extras: dict[str, Tensor]  # [E, ...] what it needs besides
+
+
+class Begun(NamedTuple):
+    """What an update has of its batch before its own pass."""
+
+    transitions: Transitions
+    targets: Callable[[], Tensor]  # waits for them
 
 
 def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
@@ -96,6 +105,7 @@ class QLearningAgent(Agent):
             self._learned = [weight for weight in self.network.parameters() if weight.requires_grad]
             adam = Adam(self._learned, lr=lr, eps=eps, fused=True, capturable=on_gpu)
             self._step = setup.optimisation(adam)
+            self._ahead = Ahead(self._begin)
             self.parts |= {"target": self.target, "optimiser": adam}
 
     # --- acting ---
@@ -182,15 +192,27 @@ class QLearningAgent(Agent):
 
     def update(self, batch: Batch, progress: float | Tensor = 0.0) -> Update:  # noqa: ARG002 - others anneal
         """Make one step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
-        losses, values = self.losses(self.transitions(batch))
+        losses, values = self.losses(*self._ahead.take(batch))
         weighted = losses if batch.weights is None else batch.weights * losses  # [B]
         self._step([Objective(weighted.mean(), self._learned)])
         losses = losses.detach()
         return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})
 
+    def expect(self, batch: Batch, step: int) -> None:
+        """Begin with the next targets while an update is made, if it changes nothing that they depend on."""
+        if self.targets_are_fixed and not self._renews_target(step):
+            self._ahead.expect(batch)
+
+    def _begin(self, batch: Batch) -> Begun:
+        transitions = self.transitions(batch)
+        return Begun(transitions, self.targets(transitions))
+
+    def _renews_target(self, step: int) -> bool:
+        return step // self._target_period > (step - self._update_steps) // self._target_period
+
     def count_update(self, step: int) -> None:
         """Copy the online network to the target network whenever `step` passes a multiple of target-update."""
-        if step // self._target_period > (step - self._update_steps) // self._target_period:
+        if self._renews_target(step):
             with torch.no_grad():
                 copies, originals = (list(acting_tensors(network).values()) for network in (self.target, self.network))
                 torch._foreach_copy_(copies, originals)
@@ -239,6 +261,7 @@ class QLearningAgent(Agent):
     # --- what an agent adds ---
 
     priority_exponent: float  # omega
+    targets_are_fixed = False  # until the target network is renewed: the online network has no part in them
 
     @abstractmethod
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
@@ -249,7 +272,11 @@ class QLearningAgent(Agent):
         """Return the acting network's distributions for one stack [1, S, ...], and draw nothing."""
 
     @abstractmethod
-    def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
+    def targets(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Draw, and begin to compute what the losses compare with; the returned function waits for it."""
+
+    @abstractmethod
+    def losses(self, transitions: Transitions, targets: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         """Return losses [B], and the values [B] of the actions taken."""
 
     @abstractmethod

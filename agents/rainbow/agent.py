@@ -4,6 +4,8 @@ Implemented: C51 (Bellemare et al. 2017, arXiv 1707.06887), double Q-learning, d
 prioritised replay. Letters: B batch, E environments, A actions.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -46,8 +48,8 @@ class Rainbow(QLearningAgent):
         mean, places, curves = (part.cpu().numpy() for part in parts)
         return Inspection("atoms", mean, None, places, curves)
 
-    def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
-        """Return cross-entropies with the projected target of the action that the online network chooses."""
+    def targets(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Begin to project the returns [B, atoms] of the actions that the online network chooses."""
         index = torch.arange(len(transitions.action), device=self._device)
         with torch.no_grad():
             online_weights, target_weights = self.noisy(self.network), self.noisy(self.target)
@@ -56,13 +58,17 @@ class Rainbow(QLearningAgent):
             online = self.network(transitions.next_obs, online_weights)  # [B, A, atoms]
             best = (online.exp() * self._support).sum(2).argmax(1)  # [B]
             bootstrap = self.target(transitions.next_obs, target_weights)[index, best].exp()  # [B, atoms]
-            return project(self._support, bootstrap, transitions.return_, transitions.discount)  # [B, atoms]
+            return project(self._support, bootstrap, transitions.return_, transitions.discount)
 
         # A pass with gradient iterates the spectral norm of the online network.
-        target = beside(self._device, compute, at_once=self._options.spectral_norm)
+        return beside(self._device, compute, at_once=self._options.spectral_norm)
+
+    def losses(self, transitions: Transitions, targets: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropies with the targets."""
+        index = torch.arange(len(transitions.action), device=self._device)
         log_probabilities = self.network(transitions.obs, self.noisy(self.network))[index, transitions.action]
         values = (log_probabilities.exp() * self._support).sum(1)  # [B]
-        return cross_entropy(target(), log_probabilities), values
+        return cross_entropy(targets(), log_probabilities), values
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return the same loss with the acting network in the target's place."""

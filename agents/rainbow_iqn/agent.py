@@ -38,6 +38,7 @@ class RainbowIqn(QLearningAgent):
         target = QuantileNetwork(spec, options.quantile_embedding_dim) if setup.learns else None
         super().__init__(setup, options, network, target, (options.lr_IQN, options.adam_eps_IQN))
         self.priority_exponent = options.priority_exponent_IQN
+        self.targets_are_fixed = options.munchausen > 0
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Return quantiles at K random fractions."""
@@ -53,17 +54,22 @@ class RainbowIqn(QLearningAgent):
         mean, places, curves = (part.cpu().numpy() for part in (quantiles.mean(0), taus, quantiles.T))
         return Inspection("quantiles", mean, None, places, curves)
 
-    def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
-        """Return quantile Huber losses against the target network's returns."""
+    def targets(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Begin to compute the target network's returns [N', B]."""
+        options = self._options
+        with torch.no_grad():
+            compute = self._soft_targets(transitions) if options.munchausen else self._double_targets(transitions)
+        iterates = options.spectral_norm and not options.munchausen  # the online network, which chooses for double Q
+        return beside(self._device, compute, at_once=iterates)
+
+    def losses(self, transitions: Transitions, targets: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return quantile Huber losses against the targets."""
         options, batch = self._options, len(transitions.action)
         index = torch.arange(batch, device=self._device)
-        with torch.no_grad():
-            targets = self._soft_targets(transitions) if options.munchausen else self._double_targets(transitions)
-        iterates = options.spectral_norm and not options.munchausen  # the online network, which chooses for double Q
-        found = beside(self._device, targets, at_once=iterates)  # [N', B]
         taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
+        self._ahead.go_on()
         quantiles = self.network(transitions.obs, taus, weights)[:, index, transitions.action]  # [N, B]
-        return quantile_huber_loss(quantiles, taus, found(), options.kappa), quantiles.mean(0)
+        return quantile_huber_loss(quantiles, taus, targets(), options.kappa), quantiles.mean(0)
 
     def _drawn(self, network: QuantileNetwork, count: int, batch: int) -> tuple[Tensor, Weights]:
         """Draw quantile fractions [count, B], and the network's weights under noise of their own."""

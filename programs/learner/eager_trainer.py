@@ -16,9 +16,12 @@ class EagerTrainer(Trainer):
         with self._clock.part("sample"):
             batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
         with self._clock.part("update"):
-            return [self._update_and_note(turn, batch) for turn, batch in zip(turns, batches, strict=True)]
+            following = [*batches[1:], None]
+            return [self._update_and_note(*each) for each in zip(turns, batches, following, strict=True)]
 
-    def _update_and_note(self, turn: Turn, batch: Batch) -> Metrics:
+    def _update_and_note(self, turn: Turn, batch: Batch, following: Batch | None) -> Metrics:
+        if following is not None and self._buffer.device == self._device:  # else the agent gets copies of both
+            self._agent.expect(following, turn.step)
         update = self._update(turn, batch)
         self._note(batch, update)
         return update.metrics | lag(turn, batch, self._device)

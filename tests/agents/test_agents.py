@@ -196,7 +196,8 @@ def test_priorities_come_from_the_unweighted_loss_and_the_exponent_is_applied_on
     twin = copy.deepcopy(agent)
     twin.generator.set_state(agent.generator.get_state())
     update = agent.update(batch._replace(weights=torch.rand(10)))
-    losses, _ = twin.losses(twin.transitions(batch))
+    transitions = twin.transitions(batch)
+    losses, _ = twin.losses(transitions, twin.targets(transitions))
     torch.testing.assert_close(update.priorities, losses.detach() ** (0.2 if name == "rainbow_iqn" else 0.5))
     assert update.metrics["loss"] == pytest.approx(float(losses.detach().mean()))
 

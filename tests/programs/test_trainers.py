@@ -78,23 +78,28 @@ def test_the_check_sees_an_agent_that_looks() -> None:
         batch.weights[batch.weights > 0.5].sum()
 
 
-@every_agent
-def test_eager_updates_draw_ahead_learn_and_count(name: str) -> None:
-    agent = agent_of(name)
+@pytest.mark.parametrize("words", [["rainbow"], ["rainbow_iqn"], ["rainbow_iqn", "--munchausen", "0.9"]], ids=" ".join)
+def test_eager_updates_draw_ahead_learn_and_count(words: list[str]) -> None:
+    # Mutations: begin with Munchausen's next targets though the target network is renewed first, or with the first ones
+    # twice, or before this update's draws.
+    agent = agent_of(*words)
     replay = replay_of(agent)
-    twin, same = agent_of(name), replay_of(agent_of(name))
+    twin, same = agent_of(*words), replay_of(agent_of(*words))
     for key, part in twin.parts.items():
         part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
     same.generator.set_state(replay.generator.get_state())
+    betas = [0.4, 0.5, 0.6, 0.7, 0.8]
     updates = make_trainer(agent, replay, 10, CPU)
     assert isinstance(updates, EagerTrainer)
-    losses = [float(metrics["loss"]) for metrics in updates(turns([0.4, 0.5, 0.6]))]
+    losses = [float(metrics["loss"]) for metrics in updates(turns(betas))]
     wanted = []
-    for batch in [same.sample(10, beta) for beta in (0.4, 0.5, 0.6)]:
+    for turn, batch in [(turn, same.sample(10, turn.progress)) for turn in turns(betas)]:
         update = twin.update(batch)
+        twin.count_update(turn.step)
         same.learned(batch, update.priorities)
         wanted.append(float(update.metrics["loss"]))
     assert losses == wanted
-    online = dict(agent.network.named_parameters())  # the target network follows every 12 agent steps
-    assert all(torch.equal(value, online[name]) for name, value in agent.target.named_parameters())
+    targets = dict(twin.target.named_parameters())  # the online network's of the third update, as 12 agent steps ago
+    assert all(torch.equal(value, targets[name]) for name, value in agent.target.named_parameters())
+    assert not any(torch.equal(value, targets[name]) for name, value in agent.network.named_parameters())
     assert torch.equal(replay.checkpoint().priorities, same.checkpoint().priorities)
