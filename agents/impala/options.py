@@ -19,7 +19,9 @@ class ImpalaOptions(MixtureOptions):
         "weight_synchro_frequency": 640,
     }
 
+    VECTORS: ClassVar[dict[str, Any]] = {"nb_actor": 1}
     CPU: ClassVar[Preset] = {
+        "nb_actor": (2, "one played on one core, and left half of the learner's idle"),
         "architecture": ("data-efficient", "576 features in the place of 3136"),
         "hidden_size": (256, "half the width"),
         "memory_capacity": (1280, "two updates' rows wait, without lockstep"),

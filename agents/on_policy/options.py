@@ -12,7 +12,7 @@ _PICTURES: dict[str, Any] = {
     "precision": "float32",  # a ratio of two policies needs more digits than bfloat16 has
 }  # fmt: skip
 _VECTORS: dict[str, Any] = {
-    "history_length": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000,
+    "history_length": 1, "nb_actor": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000,
     "reward_clip": 10.0, "unroll_length": 2048, "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2,
     "entropy_cost": 0.0, "lr_on_policy": 3e-4, "normalise_observations": True, "normalise_rewards": True,
 }  # fmt: skip
@@ -27,6 +27,8 @@ class OnPolicyOptions(RoundOptions):
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
         "hidden_size": (256, "half the width, for pictures"),
+        "nb_actor": (2, "both cores play while the learner waits"),
+        "nb_env_per_actor": (4, "as many as the paper has, in both together"),
         "learner_threads": (0, "its actors wait while it learns, so all cores are its own"),
     }
 

@@ -17,14 +17,16 @@ class PqnOptions(RoundOptions):
         "unroll_length": 32, "epochs": 2, "minibatches": 32,
     }  # fmt: skip
     VECTORS: ClassVar[dict[str, Any]] = {
-        "history_length": 1, "nb_env_per_actor": 32, "memory_capacity": 4096, "length_actor_buffer": 10_000,
-        "unroll_length": 64, "epochs": 4, "minibatches": 16, "hidden_size": 256, "trace_lambda": 0.95,
-        "exploration_end": 0.2, "exploration_steps": 50_000, "lr_PQN": 1e-3, "rate_decay": True,
+        "history_length": 1, "nb_actor": 1, "nb_env_per_actor": 32, "memory_capacity": 4096,
+        "length_actor_buffer": 10_000, "unroll_length": 64, "epochs": 4, "minibatches": 16, "hidden_size": 256,
+        "trace_lambda": 0.95, "exploration_end": 0.2,
+        "exploration_steps": 50_000, "lr_PQN": 1e-3, "rate_decay": True,
     }  # fmt: skip
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
         "hidden_size": (256, "half the width"),
-        "nb_env_per_actor": (16, "short rounds: new weights every 512 steps"),
+        "nb_actor": (2, "both cores play while the learner waits"),
+        "nb_env_per_actor": (8, "short rounds: new weights every 512 steps"),
         "minibatches": (8, "64 rows in each, half as many as in the paper"),
         "memory_capacity": (1024, "two rounds"),
         "exploration_steps": (50_000, "a short run explores for a short time"),
