@@ -37,9 +37,9 @@ def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = Fa
 class Ahead(Generic[T]):
     """What an update begins with its batch: that of the next batch, where it is known, while this update is made.
 
-        ahead.expect(following)  # before the update
-        begun = ahead.take(batch)
-        ahead.go_on()  # when all is drawn for this update, so that draws keep their order
+    ahead.expect(following)  # before the update
+    begun = ahead.take(batch)
+    ahead.go_on()  # when all is drawn for this update, so that draws keep their order
     """
 
     def __init__(self, begin: Callable[[Batch], T]) -> None:

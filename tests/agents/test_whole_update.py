@@ -119,8 +119,8 @@ class Recorder:
             self.taus.append(sample_taus(*shape))
             return self.taus[-1]
 
-        def noting_losses(transitions: Any) -> Any:
-            result = losses(transitions)
+        def noting_losses(transitions: Any, targets: Any) -> Any:
+            result = losses(transitions, targets)
             self.losses = result[0].detach()
             return result
 
