@@ -46,7 +46,7 @@ class Begun(NamedTuple):
     """What an update has of its batch before its own pass."""
 
     transitions: Transitions
-    targets: Callable[[], Tensor]  # waits for them
+    target: Callable[[], Tensor]  # waits for the target network's part
 
 
 def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
@@ -199,13 +199,13 @@ class QLearningAgent(Agent):
         return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})
 
     def expect(self, batch: Batch, step: int) -> None:
-        """Begin with the next targets while an update is made, if it changes nothing that they depend on."""
-        if self.targets_are_fixed and not self._renews_target(step):
+        """Let the target network see the next batch while an update is made, unless it is renewed first."""
+        if not self._renews_target(step):
             self._ahead.expect(batch)
 
     def _begin(self, batch: Batch) -> Begun:
         transitions = self.transitions(batch)
-        return Begun(transitions, self.targets(transitions))
+        return Begun(transitions, self.target_pass(transitions))
 
     def _renews_target(self, step: int) -> bool:
         return step // self._target_period > (step - self._update_steps) // self._target_period
@@ -261,7 +261,6 @@ class QLearningAgent(Agent):
     # --- what an agent adds ---
 
     priority_exponent: float  # omega
-    targets_are_fixed = False  # until the target network is renewed: the online network has no part in them
 
     @abstractmethod
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
@@ -272,12 +271,12 @@ class QLearningAgent(Agent):
         """Return the acting network's distributions for one stack [1, S, ...], and draw nothing."""
 
     @abstractmethod
-    def targets(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Draw, and begin to compute what the losses compare with; the returned function waits for it."""
+    def target_pass(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Draw, and begin what the targets need of the target network; the returned function waits for it."""
 
     @abstractmethod
-    def losses(self, transitions: Transitions, targets: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return losses [B], and the values [B] of the actions taken."""
+    def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return losses [B], and the values [B] of the actions taken; calls `Ahead.go_on` when all is drawn."""
 
     @abstractmethod
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:

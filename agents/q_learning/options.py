@@ -19,12 +19,14 @@ class QLearningOptions(AgentOptions):
         "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
         "memory_capacity": (256_000, "16 000 rows of each environment, 2 GB of frames"),
         "replay_frequency": (16, "each row is sampled twice on average"),
+        "queue_size": (8, "target networks see batches that are drawn ahead while others are learned from"),
         "weight_synchro_frequency": (1024, "a chunk of each environment: with shorter rounds one side often waits"),
         "initial_priorities": ("largest", "with so few samples a third of the rows would leave unseen"),
         "noisy_std": (0.0, "no noise, which each forward pass would have to draw and multiply"),
         "epsilon_end": (0.01, "the first environment's share of random actions, in the place of noise"),
         "epsilon_ladder": (0.4, "the last environment's"),
-        "target_update": (2000, "agent steps; a short run has few periods"),
+        "multi_step": (10, "rewards reach the steps before them sooner; data-efficient Rainbow took 20"),
+        "target_update": (8000, "agent steps, 500 updates; a short run has few periods"),
     }
 
     NOISE_CALLS: ClassVar[int] = 0  # calls of `act` between two draws of noise; 0: --replay-frequency of them

@@ -5,6 +5,7 @@ prioritised replay. Letters: B batch, E environments, A actions.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,27 +49,31 @@ class Rainbow(QLearningAgent):
         mean, places, curves = (part.cpu().numpy() for part in parts)
         return Inspection("atoms", mean, None, places, curves)
 
-    def targets(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Begin to project the returns [B, atoms] of the actions that the online network chooses."""
+    def target_pass(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Begin to compute log-probabilities [B, A, atoms] at the bootstrap rows."""
+        weights = self.noisy(self.target)
+        return beside(self._device, partial(self.target, transitions.next_obs, weights))
+
+    def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropies with the projected target of the action that the online network chooses."""
         index = torch.arange(len(transitions.action), device=self._device)
         with torch.no_grad():
-            online_weights, target_weights = self.noisy(self.network), self.noisy(self.target)
+            chooses = self.noisy(self.network)
 
-        def compute() -> Tensor:
-            online = self.network(transitions.next_obs, online_weights)  # [B, A, atoms]
-            best = (online.exp() * self._support).sum(2).argmax(1)  # [B]
-            bootstrap = self.target(transitions.next_obs, target_weights)[index, best].exp()  # [B, atoms]
-            return project(self._support, bootstrap, transitions.return_, transitions.discount)
+        def choose() -> Tensor:
+            online = self.network(transitions.next_obs, chooses)  # [B, A, atoms]
+            chosen: Tensor = (online.exp() * self._support).sum(2).argmax(1)  # [B]
+            return chosen
 
         # A pass with gradient iterates the spectral norm of the online network.
-        return beside(self._device, compute, at_once=self._options.spectral_norm)
-
-    def losses(self, transitions: Transitions, targets: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return cross-entropies with the targets."""
-        index = torch.arange(len(transitions.action), device=self._device)
-        log_probabilities = self.network(transitions.obs, self.noisy(self.network))[index, transitions.action]
+        best = beside(self._device, choose, at_once=self._options.spectral_norm)
+        weights = self.noisy(self.network)
+        self._ahead.go_on()
+        log_probabilities = self.network(transitions.obs, weights)[index, transitions.action]  # [B, atoms]
         values = (log_probabilities.exp() * self._support).sum(1)  # [B]
-        return cross_entropy(targets(), log_probabilities), values
+        bootstrap = target()[index, best()].exp()  # [B, atoms]
+        returns = project(self._support, bootstrap, transitions.return_, transitions.discount)  # [B, atoms]
+        return cross_entropy(returns, log_probabilities), values
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return the same loss with the acting network in the target's place."""

@@ -13,7 +13,7 @@ class RainbowOptions(QLearningOptions):
     """Rainbow (--agent rainbow)"""
 
     CPU: ClassVar[Preset] = QLearningOptions.CPU | {
-        "lr_Rainbow": (2.5e-4, "as for Rainbow-IQN"),
+        "lr_Rainbow": (2.5e-4, "a short run needs larger steps"),
     }
 
     atoms: int = option(51, "atoms of the value distribution", least=2, most=10_000, shared=True)

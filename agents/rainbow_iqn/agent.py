@@ -7,6 +7,7 @@ Letters: N, N' quantiles of the online and the target network, K of the policy, 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -38,7 +39,6 @@ class RainbowIqn(QLearningAgent):
         target = QuantileNetwork(spec, options.quantile_embedding_dim) if setup.learns else None
         super().__init__(setup, options, network, target, (options.lr_IQN, options.adam_eps_IQN))
         self.priority_exponent = options.priority_exponent_IQN
-        self.targets_are_fixed = options.munchausen > 0
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Return quantiles at K random fractions."""
@@ -54,44 +54,45 @@ class RainbowIqn(QLearningAgent):
         mean, places, curves = (part.cpu().numpy() for part in (quantiles.mean(0), taus, quantiles.T))
         return Inspection("quantiles", mean, None, places, curves)
 
-    def targets(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Begin to compute the target network's returns [N', B]."""
+    def target_pass(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Begin to compute Munchausen's returns [N', B]; for double Q, quantiles [N', B, A] at the bootstrap rows."""
         options = self._options
-        with torch.no_grad():
-            compute = self._soft_targets(transitions) if options.munchausen else self._double_targets(transitions)
-        iterates = options.spectral_norm and not options.munchausen  # the online network, which chooses for double Q
-        return beside(self._device, compute, at_once=iterates)
+        if options.munchausen:
+            return beside(self._device, self._soft_targets(transitions))
+        drawn = self._drawn(self.target, options.num_tau_prime_samples, len(transitions.action))
+        return beside(self._device, partial(self.target, transitions.next_obs, *drawn))
 
-    def losses(self, transitions: Transitions, targets: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return quantile Huber losses against the targets."""
+    def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return quantile Huber losses against the target network's returns."""
         options, batch = self._options, len(transitions.action)
         index = torch.arange(batch, device=self._device)
+        returns = target if options.munchausen else self._double_targets(transitions, target)
         taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
         self._ahead.go_on()
         quantiles = self.network(transitions.obs, taus, weights)[:, index, transitions.action]  # [N, B]
-        return quantile_huber_loss(quantiles, taus, targets(), options.kappa), quantiles.mean(0)
+        return quantile_huber_loss(quantiles, taus, returns(), options.kappa), quantiles.mean(0)
 
     def _drawn(self, network: QuantileNetwork, count: int, batch: int) -> tuple[Tensor, Weights]:
         """Draw quantile fractions [count, B], and the network's weights under noise of their own."""
         return self.sample_taus(count, batch), self.noisy(network)
 
-    def _double_targets(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Draw, and return what computes returns [N', B] of the actions that the online network chooses."""
+    def _double_targets(self, transitions: Transitions, target: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Begin to choose actions by the online network, and return what gives their returns [N', B]."""
         options, batch = self._options, len(transitions.action)
-        chooses = self._drawn(self.network, options.num_quantile_samples, batch)
-        values = self._drawn(self.target, options.num_tau_prime_samples, batch)
+        with torch.no_grad():
+            drawn = self._drawn(self.network, options.num_quantile_samples, batch)
+        choose = partial(self.network.best_actions, transitions.next_obs, *drawn)
+        # A pass with gradient iterates the spectral norm of the online network.
+        best = beside(self._device, choose, at_once=options.spectral_norm)  # [B]
 
-        def compute() -> Tensor:
-            best = self.network.best_actions(transitions.next_obs, *chooses)  # [B]
-            index = torch.arange(batch, device=self._device)
-            bootstrap = self.target(transitions.next_obs, *values)[:, index, best]  # [N', B]
-            returns: Tensor = transitions.return_ + transitions.discount * bootstrap
-            return returns
+        def returns() -> Tensor:
+            bootstrap = target()[:, torch.arange(batch, device=self._device), best()]  # [N', B]
+            return transitions.return_ + transitions.discount * bootstrap
 
-        return compute
+        return returns
 
     def _soft_targets(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Draw, and return what computes Munchausen's returns [N', B].
+        """Draw, and return what computes Munchausen's returns [N', B] by the target network alone.
 
         Of n actions the first one's log-probability counts, as in BTR.
         """

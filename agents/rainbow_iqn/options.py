@@ -19,8 +19,6 @@ class RainbowIqnOptions(QLearningOptions):
         "lr_IQN": (5e-4, "a short run needs larger steps: with 1e-4 it took two to four times as long"),
         "adam_eps_IQN": (1.5e-4, "Rainbow's"),
         "priority_exponent_IQN": (0.5, "Rainbow's: rare rewards are seen again sooner"),
-        "queue_size": (8, "targets of batches drawn ahead are computed while others are learned from"),
-        "munchausen": (0.9, "BTR's targets, which cost no more than double Q"),
     }
 
     kappa: float = option(1.0, "threshold of the quantile Huber loss", above=0, shared=True)

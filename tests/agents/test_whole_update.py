@@ -119,8 +119,8 @@ class Recorder:
             self.taus.append(sample_taus(*shape))
             return self.taus[-1]
 
-        def noting_losses(transitions: Any, targets: Any) -> Any:
-            result = losses(transitions, targets)
+        def noting_losses(transitions: Any, target: Any) -> Any:
+            result = losses(transitions, target)
             self.losses = result[0].detach()
             return result
 
@@ -142,15 +142,16 @@ class Recorder:
 
     def take(self, quantiles: bool, batch: int) -> Passes:
         """The draws of one update, which must be as many as the formulas need, and all different."""
-        assert [name for name, _ in self.noise] == ["online", "target", "online"]
+        assert [name for name, _ in self.noise] == ["target", "online", "online"]
         noises = [noise for _, noise in self.noise]
-        assert [tuple(taus.shape) for taus in self.taus] == ([(K, batch), (M, batch), (N, batch)] if quantiles else [])
+        assert [tuple(taus.shape) for taus in self.taus] == ([(M, batch), (K, batch), (N, batch)] if quantiles else [])
         values = [value for noise in noises for value in noise["fcnoisy_h_v"][1].tolist()]
         values += [value for taus in self.taus for value in taus.flatten().tolist()]
         assert len(set(values)) == len(values) > 0, "every number is drawn for one use"
         taus = [taus.double().numpy() for taus in self.taus] or [np.empty((0, batch))] * 3
         self.noise, self.taus = [], []
-        return Passes(*(Pass(noise, tau) for noise, tau in zip(noises, taus, strict=True)))
+        target, policy, online = (Pass(noise, tau) for noise, tau in zip(noises, taus, strict=True))
+        return Passes(policy, target, online)
 
 
 # --- the comparison ---
@@ -195,7 +196,8 @@ def check(agent: QLearningAgent, reference: ReferenceLearner, case: str, result:
 @pytest.mark.parametrize("case", CASES)
 def test_updates_equal_the_reference(case: str) -> None:
     agent, reference = pair_of(case)
-    recorder, rng = Recorder(agent), np.random.default_rng(2)
+    # Of some seeds a unit of a convolution is so near 0 that float32 gives it a gradient, and float64 none.
+    recorder, rng = Recorder(agent), np.random.default_rng(7)
     norms = []
     for number in (1, 2, 3):
         stream = random_stream(rng, 600, (84, 84))
