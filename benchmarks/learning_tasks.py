@@ -120,6 +120,7 @@ CONFIGURATIONS = {
         {"pendulum": 200_000},
     ),
     "ppo-mujoco": _on_policy("--agent ppo", {"halfcheetah": 1_000_000, "inverted_pendulum": 200_000}),
+    "pqn-cartpole": _on_policy("--agent pqn", {"cartpole": 250_000}),
     "vmpo-cartpole": _on_policy(f"--agent vmpo --epochs 4 {_CARTPOLE}", {"cartpole": 200_000}),
     "awr-cartpole": _on_policy(f"--agent awr --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
     "vtrace-cartpole": _on_policy(f"--agent vtrace --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
