@@ -19,7 +19,7 @@ from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions
 from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
 from rainbow_iqn_apex.agents.on_policy.reference import Reference
-from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.on_policy.statistics import Statistics
 from rainbow_iqn_apex.agents.on_policy.targets import estimate
 from rainbow_iqn_apex.agents.ops import LAST
@@ -135,7 +135,7 @@ class OnPolicy(SequenceAgent):
         epochs: list[dict[str, Tensor]] = []  # metrics of each
         for epoch in range(options.epochs):
             if not epoch or options.fresh_advantages:
-                played = self._played(batch, inputs, recurrent, reward, begun)
+                played = self._rows_of(batch, inputs, recurrent, reward, begun)
             if not epoch and self.network.popart is not None:
                 self.network.popart.observe(played.target, played.learnable, self._ranks)
             epochs.append(self._epoch(played, recurrent))
@@ -149,7 +149,9 @@ class OnPolicy(SequenceAgent):
         rows = batch_size * (self.spec.length + 1)
         return self.network.core.update_bytes(rows, -(-rows // self._options.minibatches))
 
-    def _played(self, batch: Batch, inputs: Inputs, recurrent: RecurrentState, reward: Tensor, begun: Tensor) -> Played:
+    def _rows_of(
+        self, batch: Batch, inputs: Inputs, recurrent: RecurrentState, reward: Tensor, begun: Tensor
+    ) -> RoundRows:
         """Return what the updates of an epoch read, its rows flattened to [T * B, ...]."""
         prefix = self.spec.prefix
         rows = slice(prefix, prefix + self.spec.length)
@@ -164,13 +166,13 @@ class OnPolicy(SequenceAgent):
         target = estimate(self._options, log_ratio, value, *arrived, self._learning.discount)
         fields = (raw, parameters, log_mu, begun[:-1], target.advantage, target.value, target.learnable)
         flat = Inputs(*(part[:-1].flatten(0, 1) for part in inputs))
-        return Played(flat, *(field.flatten(0, 1) for field in fields))
+        return RoundRows(flat, *(field.flatten(0, 1) for field in fields))
 
     def _deal(self, learnable: Tensor) -> Iterator[Tensor]:
         split = deal_rows if self._options.minibatch_split == "rows" else deal_sequences
         return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator, self._ranks)
 
-    def _epoch(self, played: Played, recurrent: RecurrentState) -> dict[str, Tensor]:
+    def _epoch(self, played: RoundRows, recurrent: RecurrentState) -> dict[str, Tensor]:
         """Make the updates of an epoch, each with rows of its own; returns means of their metrics."""
         dealt = list(self._deal(played.learnable))
         rows = played.at(torch.cat(dealt, 1))  # [t, N, ...] in the order in which they are learned from
@@ -182,7 +184,7 @@ class OnPolicy(SequenceAgent):
             [step.metrics for step in steps]
         )
 
-    def _step(self, rows: Played, recurrent: RecurrentState, places: Tensor) -> Step:
+    def _step(self, rows: RoundRows, recurrent: RecurrentState, places: Tensor) -> Step:
         """Make one step of Adam on the round's rows [t, n, ...] at some places [t, n]."""
         if recurrent:  # then they are whole sequences, whose first rows lie in the columns that they are numbered by
             recurrent = tuple(part[places[0]] for part in recurrent)  # [n, H]

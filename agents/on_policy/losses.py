@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rainbow_iqn_apex.agents.distributions.distribution import Distribution
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
-from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised, positive_rows
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
 from rainbow_iqn_apex.agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
@@ -52,7 +52,7 @@ class Losses(nn.Module):
         self.regularisers = nn.ModuleDict({name: module for name, module in chosen.items() if module is not None})
 
     def forward(
-        self, rows: Played, predictions: Predictions, popart: PopArt | None
+        self, rows: RoundRows, predictions: Predictions, popart: PopArt | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an update's rows [T, B, ...], and metrics."""
         pi = self._policy.distribution(predictions.parameters)
@@ -69,7 +69,7 @@ class Losses(nn.Module):
         return loss, metrics | {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
 
     @torch.no_grad()
-    def report(self, rows: Played, predictions: Predictions) -> dict[str, Tensor]:
+    def report(self, rows: RoundRows, predictions: Predictions) -> dict[str, Tensor]:
         """Return metrics of the rows [T, B, ...] of any number of updates, of what no loss needs."""
         pi = self._policy.distribution(predictions.parameters)
         metrics = {"value": self._mean(predictions.value, rows)}
@@ -82,7 +82,7 @@ class Losses(nn.Module):
                 metrics[name] = -quantity if name == "entropy" else quantity
         return metrics
 
-    def _policy_loss(self, rows: Played, pi: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
+    def _policy_loss(self, rows: RoundRows, pi: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
         options, kept, advantage = self._options, rows.learnable, rows.advantage
         if options.normalise_advantages:
             advantage = normalised(advantage, kept, self._ranks)
@@ -101,14 +101,14 @@ class Losses(nn.Module):
             return policy + bound, {"temperature": temperature}
         return vpg_loss(log_pi, advantage, kept, self._ranks), {}
 
-    def _value_loss(self, rows: Played, value: Tensor, popart: PopArt | None) -> Tensor:
+    def _value_loss(self, rows: RoundRows, value: Tensor, popart: PopArt | None) -> Tensor:
         options = self._options
         scaled = popart.normalise if popart else lambda values: values
         clip = ValueClip(scaled(rows.value), options.value_clip) if options.value_clip else None
         huber = _HUBER if options.value_loss == "huber" else None
         return value_loss(scaled(value), scaled(rows.target), rows.learnable, huber, clip, self._ranks)
 
-    def _quantity(self, name: str, rows: Played, predictions: Predictions, pi: Distribution) -> Tensor:
+    def _quantity(self, name: str, rows: RoundRows, predictions: Predictions, pi: Distribution) -> Tensor:
         """Return what may be regularised: minus the entropy, or a divergence; a mean over the rows []."""
         if name == "entropy":
             return self._mean(-pi.entropy(self._generator), rows)
@@ -118,7 +118,7 @@ class Losses(nn.Module):
         mu = self._policy.distribution(rows.parameters)
         return self._mean(mu.kl(pi) if name == "kl" else pi.kl(mu), rows)
 
-    def _mean(self, values: Tensor, rows: Played) -> Tensor:
+    def _mean(self, values: Tensor, rows: RoundRows) -> Tensor:
         return masked_mean(values, rows.learnable, self._ranks)
 
 

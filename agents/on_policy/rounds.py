@@ -11,7 +11,7 @@ from torch import Tensor
 from rainbow_iqn_apex.agents.networks.core import Inputs
 
 
-class Played(NamedTuple):
+class RoundRows(NamedTuple):
     """Holds what updates read of each row at which an action may have been chosen, [T * B, ...]."""
 
     inputs: Inputs  # of the network
@@ -23,14 +23,14 @@ class Played(NamedTuple):
     target: Tensor  # [T * B] of the value
     learnable: Tensor  # [T * B] bool
 
-    def at(self, places: Tensor) -> "Played":
+    def at(self, places: Tensor) -> "RoundRows":
         """Return the rows [t, n, ...] at some places [t, n] int64."""
         inputs, *fields = self
-        return Played(Inputs(*(part[places] for part in inputs)), *(field[places] for field in fields))
+        return RoundRows(Inputs(*(part[places] for part in inputs)), *(field[places] for field in fields))
 
-    def split(self, sizes: Sequence[int]) -> Iterator["Played"]:
+    def split(self, sizes: Sequence[int]) -> Iterator["RoundRows"]:
         """Yield rows [t, n, ...] in parts of these sizes along n: views, as to gather each part anew costs more."""
         inputs, *fields = self
         parts = zip(*(part.split_with_sizes(sizes, 1) for part in (*inputs, *fields)), strict=True)
         for part in parts:
-            yield Played(Inputs(*part[: len(inputs)]), *part[len(inputs) :])
+            yield RoundRows(Inputs(*part[: len(inputs)]), *part[len(inputs) :])

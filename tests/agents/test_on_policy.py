@@ -13,7 +13,7 @@ from torch import Tensor
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
-from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.args import Args
@@ -68,12 +68,12 @@ class Play:
         return queue.sample(None)
 
 
-def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
+def watch_steps(agent: OnPolicy) -> list[tuple[RoundRows, Tensor]]:
     """Keep the rows of each update, and the logarithms of its ratios [t, n] before it."""
-    seen: list[tuple[Played, Tensor]] = []
+    seen: list[tuple[RoundRows, Tensor]] = []
     step = agent._step
 
-    def watched(_self: OnPolicy, rows: Played, recurrent: RecurrentState, places: Tensor) -> Step:
+    def watched(_self: OnPolicy, rows: RoundRows, recurrent: RecurrentState, places: Tensor) -> Step:
         begun = tuple(part[places[0]] for part in recurrent)
         present = agent.network(rows.inputs, begun)[0]  # [t, n, P]
         pi, mu = (agent._policy.distribution(of) for of in (present, rows.parameters))

@@ -17,7 +17,7 @@ from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.agents.networks.core import RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
-from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory import wire
@@ -147,7 +147,7 @@ def telling() -> None:
     """Print before each update of the on-policy family the largest |log pi - log mu| among its rows."""
     step = OnPolicy._step
 
-    def told(self: OnPolicy, rows: Played, recurrent: RecurrentState, places: Tensor) -> Step:
+    def told(self: OnPolicy, rows: RoundRows, recurrent: RecurrentState, places: Tensor) -> Step:
         begun = tuple(part[places[0]] for part in recurrent)
         with torch.no_grad():
             pi = self._policy.distribution(self.network(rows.inputs, begun)[0])
