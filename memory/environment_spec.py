@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,13 @@ class Discrete:
     def field(self) -> Field:
         """How a row stores an action."""
         return Field((), "int32")
+
+    def number(self, action: Any) -> int:
+        """Return an action as a number; raises ValueError for one that there is not."""
+        number = int(action)
+        if not 0 <= number < self.count:
+            raise ValueError(f"no such action: {number}; there are {self.count}")
+        return number
 
     def error(self, actions: Array) -> str:
         """Return what is wrong with actions [T] int32; empty if nothing is."""

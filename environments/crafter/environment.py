@@ -16,13 +16,14 @@ from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, 
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 
 NAME = "CrafterReward-v1"
+_CHOICE = Discrete(17)
 _FILMED = 540  # pixels: the world's nine fields are whole ones
 
 
 class CrafterEnvironment(ReplayedEnvironment):
     """One world after the other. The engine saves no state, so a state is replayed actions, some 2 ms each."""
 
-    spec = EnvironmentSpec(Field((3, 64, 64), "uint8"), Discrete(17))
+    spec = EnvironmentSpec(Field((3, 64, 64), "uint8"), _CHOICE)
     action_repeat = 1
     pictures_per_second = 10.0
 
@@ -44,10 +45,7 @@ class CrafterEnvironment(ReplayedEnvironment):
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
-        action = int(action)
-        if not 0 <= action < 17:
-            raise ValueError(f"no such action: {action}")
-        picture, reward, is_over, info = self._engine.step(action)
+        picture, reward, is_over, info = self._engine.step(_CHOICE.number(action))
         discount = float(info["discount"])
         self.end = ("time_limit" if discount else "game_over") if is_over else ""
         return Row(_seen(picture), StepType.LAST if self.end else StepType.MID, float(reward), discount)

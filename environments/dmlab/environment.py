@@ -45,6 +45,7 @@ _ACTIONS = np.array(
     ],
     np.intc,
 )
+_CHOICE = Discrete(len(_ACTIONS))
 
 
 class DmlabEnvironment(ReplayedEnvironment):
@@ -53,7 +54,7 @@ class DmlabEnvironment(ReplayedEnvironment):
     The engine, which takes seconds to start, starts with the first episode.
     """
 
-    spec = EnvironmentSpec(packed(_PICTURE, _WORDS), Discrete(len(_ACTIONS)))
+    spec = EnvironmentSpec(packed(_PICTURE, _WORDS), _CHOICE)
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         super().__init__(settings.env.partition(":")[2], seed)
@@ -84,10 +85,7 @@ class DmlabEnvironment(ReplayedEnvironment):
 
     def play(self, action: int | Array) -> Row:
         """Act for `action_repeat` frames, or until the episode is over."""
-        action = int(action)
-        if not 0 <= action < len(_ACTIONS):
-            raise ValueError(f"no such action: {action}")
-        reward = float(self._lab.step(_ACTIONS[action], num_steps=self.action_repeat))
+        reward = float(self._lab.step(_ACTIONS[_CHOICE.number(action)], num_steps=self.action_repeat))
         if self._lab.is_running():
             return Row(self._seen(), StepType.MID, reward, 1.0)
         self.end = "game_over"

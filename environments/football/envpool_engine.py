@@ -17,9 +17,9 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.football import envpool_child
 from rainbow_iqn_apex.environments.football.envpool_child import HEADER, RESET
 from rainbow_iqn_apex.environments.football.match import (
+    CHOICE,
     STEPS_PER_SECOND,
     Moment,
-    checked,
     first_row,
     next_row,
     spec_of,
@@ -58,7 +58,7 @@ class EnvpoolFootball(ReplayedEnvironment):
 
     def play(self, action: int | Array) -> Row:
         """Act for a tenth of a second."""
-        moment = self._engine.ask(checked(action))
+        moment = self._engine.ask(CHOICE.number(action))
         self.gained, self._lead, self.end = float(moment.lead - self._lead), moment.lead, moment.end
         return next_row(moment, self.gained)
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.football.match import (
+    CHOICE,
     ENDS,
     STEPS_PER_SECOND,
     Moment,
-    checked,
     first_row,
     next_row,
     spec_of,
@@ -147,7 +147,7 @@ class GfootballFootball:
 
     def step(self, action: int | Array) -> Row:
         """Act for a tenth of a second, or until the ball is in play again."""
-        number = checked(action)
+        number = CHOICE.number(action)
         if self.end or not self._episode:
             raise ValueError("no episode is running: reset first")
         self._engine.perform_action(self._admitted(ACTIONS[number]), True, 0)

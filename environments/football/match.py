@@ -6,14 +6,14 @@ from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, 
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 
 PLANES = ("left team", "right team", "ball", "active player")
-NB_ACTIONS = 19  # of gfootball's default set
+CHOICE = Discrete(19)  # of gfootball's default set
 STEPS_PER_SECOND = 10.0  # of game time
 ENDS = ("", "game_over", "time_limit")
 
 
 def spec_of(size: tuple[int, int]) -> EnvironmentSpec:
     """Return the spec of planes of this height and width, a bit for each of their points."""
-    return EnvironmentSpec(packed(Field((len(PLANES), *size), "bool")), Discrete(NB_ACTIONS))
+    return EnvironmentSpec(packed(Field((len(PLANES), *size), "bool")), CHOICE)
 
 
 class Moment(NamedTuple):
@@ -39,11 +39,3 @@ def next_row(moment: Moment, gained: float) -> Row:
     """Return the row after a step that has changed the lead by `gained`."""
     step_type = StepType.LAST if moment.end else StepType.MID
     return Row(moment.obs, step_type, gained + moment.bonus, 0.0 if moment.end == "game_over" else 1.0)
-
-
-def checked(action: int | Array) -> int:
-    """Return an action as a number; raises ValueError for one that there is not."""
-    number = int(action)
-    if not 0 <= number < NB_ACTIONS:
-        raise ValueError(f"no such action: {number}; there are {NB_ACTIONS}")
-    return number

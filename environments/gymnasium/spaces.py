@@ -221,13 +221,8 @@ def actions_of(space: spaces.Space[Any]) -> Actions:
 
 
 def _choice(first: int, count: int) -> Actions:
-    def read(action: Any) -> int:
-        number = int(action)
-        if not 0 <= number < count:
-            raise ValueError(f"no such action: {number}")
-        return number
-
-    return Actions(Discrete(count), read, lambda number: first + number)
+    spec = Discrete(count)
+    return Actions(spec, spec.number, lambda number: first + number)
 
 
 def _choices(space: spaces.Space[Any], first: Array, counts: Array) -> Actions:

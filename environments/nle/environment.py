@@ -50,9 +50,10 @@ class NleEnvironment(ReplayedEnvironment):
 
         self._engine = Engine(self.name.removesuffix("-v0"), draws=settings.record)
         self._record = settings.record
+        self._choice = Discrete(self._engine.nb_actions)
         self.spec = EnvironmentSpec(
             packed(_MAP, _ROW, _MESSAGE),
-            Discrete(self._engine.nb_actions),
+            self._choice,
             tuple(Part(name, place, place + 1) for place, name in enumerate(_NUMBERS)),
         )
 
@@ -62,10 +63,7 @@ class NleEnvironment(ReplayedEnvironment):
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
-        action = int(action)
-        if not 0 <= action < self._engine.nb_actions:
-            raise ValueError(f"no such action: {action}")
-        seen, reward, is_over = self._engine.act(action)
+        seen, reward, is_over = self._engine.act(self._choice.number(action))
         self.end = "game_over" if is_over else "time_limit" if self.steps == LIMIT else ""
         step_type = StepType.LAST if self.end else StepType.MID
         return Row(_packed(seen), step_type, reward, 0.0 if is_over else 1.0)

@@ -39,12 +39,13 @@ _EXPLORATION = {  # the level of each game that is hard to explore, from the pac
     "ninja": 1123500215,
 }
 ENDS = ("", "game_over", "time_limit")
+_CHOICE = Discrete(NB_ACTIONS)
 
 
 class ProcgenEnvironment:
     """One game of Procgen. The engine saves its whole state, so an episode goes on at once and exactly."""
 
-    spec = EnvironmentSpec(Field((3, SIZE, SIZE), "uint8"), Discrete(NB_ACTIONS))
+    spec = EnvironmentSpec(Field((3, SIZE, SIZE), "uint8"), _CHOICE)
     action_repeat = 1
     pictures_per_second = 15.0
 
@@ -70,11 +71,9 @@ class ProcgenEnvironment:
 
     def step(self, action: int | Array) -> Row:
         """Act once."""
-        action = int(action)
+        action = _CHOICE.number(action)
         if self.end or self._is_fresh:
             raise ValueError("no episode is running: reset first")
-        if not 0 <= action < NB_ACTIONS:
-            raise ValueError(f"no such action: {action}")
         before, self._shown = self._shown, self._engine.act(action)
         self._steps += 1
         if self._shown.begun:

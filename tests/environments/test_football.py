@@ -17,7 +17,7 @@ from rainbow_iqn_apex.environments import extras
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.football import environment as football
 from rainbow_iqn_apex.environments.football.environment import make_football
-from rainbow_iqn_apex.environments.football.match import NB_ACTIONS, Moment, next_row, spec_of
+from rainbow_iqn_apex.environments.football.match import CHOICE, Moment, next_row, spec_of
 from rainbow_iqn_apex.environments.football.minimap import draw
 from rainbow_iqn_apex.environments.football.options import SCENARIOS, FootballOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
@@ -214,7 +214,7 @@ def test_episodes_of_a_later_engine_are_continued(monkeypatch: pytest.MonkeyPatc
     from rainbow_iqn_apex.environments.football import envpool_engine
 
     monkeypatch.setattr(envpool_engine, "EPISODES", 2)
-    actions = np.random.default_rng(0).integers(NB_ACTIONS, size=60).tolist()
+    actions = np.random.default_rng(0).integers(CHOICE.count, size=60).tolist()
     corner = "academy_corner"
     with closing(make("envpool", corner, 3)) as environment, closing(make("envpool", corner, 4)) as other:
         seen = []
@@ -266,7 +266,7 @@ def test_a_killed_process_is_told_and_a_closed_one_is_gone() -> None:
 def test_a_state_of_gfootball_holds_its_random_numbers(scenario: str) -> None:
     # Mutation: leave out `set_state`.
     size: dict[str, Any] = {"football_planes": "90x120", "football_rewards": "scoring,checkpoints"}
-    actions = np.random.default_rng(1).integers(NB_ACTIONS, size=60).tolist()
+    actions = np.random.default_rng(1).integers(CHOICE.count, size=60).tolist()
     with (
         closing(make("gfootball", scenario, 3, **size)) as environment,
         closing(make("gfootball", scenario, 4, **size)) as other,
