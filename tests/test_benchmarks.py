@@ -180,6 +180,18 @@ def test_what_is_committed_has_baselines_and_complete_runs() -> None:
         assert chosen == TASKS.get(result["game"], result["game"]) and not result["commit"].endswith("+changes")
 
 
+def test_what_was_learned_by_the_clock_has_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("clock-*.json")]
+    harness.run("clock", ["report"])
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    names = {(run["game"], run["configuration"].removeprefix("clock-")): run["evaluation"]["mean"] for run in found}
+    assert len(lines) == len(found) == len(names) > 0
+    for cells in lines:
+        score = float(cells[5].split(": ")[1].split(" ± ")[0])
+        assert score == pytest.approx(names[cells[0].removeprefix("| "), cells[1]], rel=0.06, abs=0.5)
+    assert not any(run["commit"].endswith("+changes") for run in found)
+
+
 @pytest.mark.slow
 def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
     def last_action(action: ActionSpec) -> int:
@@ -202,6 +214,7 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
         (["learning", "run", "sb3-sac", "--game", "pong"], "sb3-sac is for pendulum, halfcheetah"),
         (["learning", "run", "cpu"], "--game"),
         (["learning", "baselines", "--game", "spce_invaders"], "space_invaders"),
+        (["clock", "run", "impala", "--game", "spce_invaders"], "space_invaders"),
         (["replay", "--repeats", "0"], "must be above 0"),
         (["replay", "--json", "nowhere/found.json"], "--json: there is no folder nowhere"),
     ],

@@ -19,7 +19,7 @@ class ImpalaOptions(MixtureOptions):
         "weight_synchro_frequency": 640,
     }
 
-    VECTORS: ClassVar[dict[str, Any]] = {"nb_actor": 1}
+    VECTORS: ClassVar[dict[str, Any]] = {"nb_actor": 1, "entropy_cost": 0.01}  # as without the preset
     CPU: ClassVar[Preset] = {
         "nb_actor": (2, "one played on one core, and left half of the learner's idle"),
         "architecture": ("data-efficient", "576 features in the place of 3136"),
