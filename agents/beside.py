@@ -8,11 +8,9 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
-
-from rainbow_iqn_apex.memory.batch import Batch
 
 T = TypeVar("T")
 
@@ -32,35 +30,6 @@ def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = Fa
         return _thread().submit(without_gradient).result
     result = without_gradient()
     return lambda: result
-
-
-class Ahead(Generic[T]):
-    """What an update begins with its batch: that of the next batch, where it is known, while this update is made.
-
-    ahead.expect(following)  # before the update
-    begun = ahead.take(batch)
-    ahead.go_on()  # when all is drawn for this update, so that draws keep their order
-    """
-
-    def __init__(self, begin: Callable[[Batch], T]) -> None:
-        self._begin = begin
-        self._expected: Batch | None = None
-        self._begun: tuple[Batch, T] | None = None
-
-    def expect(self, batch: Batch) -> None:
-        """Let `go_on` begin with this batch."""
-        self._expected = batch
-
-    def take(self, batch: Batch) -> T:
-        """Return what was begun with a batch, or begin now."""
-        before, self._begun = self._begun, None
-        return before[1] if before and before[0] is batch else self._begin(batch)
-
-    def go_on(self) -> None:
-        """Begin with the expected batch, if there is one."""
-        expected, self._expected = self._expected, None
-        if expected is not None:
-            self._begun = expected, self._begin(expected)
 
 
 @cache

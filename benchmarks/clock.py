@@ -13,13 +13,12 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.learning import RESULTS
-from benchmarks.learning_report import number
+from benchmarks.learning_report import cell, number
 from benchmarks.learning_runs import describe, summary
 from benchmarks.processes import watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
@@ -31,6 +30,7 @@ from rainbow_iqn_apex.saber.results.run_record import ROOT
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 _PREFIX = "clock-"
+_LOG_INTERVAL = 2500  # agent steps, a few seconds: a run stops at a line of its log
 _LAST = 100  # training episodes of a score, exploration included
 
 
@@ -53,6 +53,10 @@ def measure(args: argparse.Namespace) -> tuple[()]:
         print("\n".join(_report()))
     elif wrong := check_game(args.game):
         raise UserError(f"--game: {wrong}")
+    elif not _baselines(args.game).exists():
+        raise UserError(
+            f"--game: measure random play first: python -m benchmarks learning baselines --game {args.game}"
+        )
     else:
         result = _run(args)
         path: Path = RESULTS / f"{result['configuration']}_{args.game}_{args.seed}.json"
@@ -70,12 +74,13 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="clock-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(args.port), "--windows", "none"]
-        begun = time.monotonic()
+        place += ["--log-interval", str(_LOG_INTERVAL)]
         passed = watch_start_script([*words, *place], lambda lines: lines[-1].seconds >= 60 * args.minutes)
-        minutes = (time.monotonic() - begun) / 60
         scores = [record.score_saber for record in TrainingLog(Path(folder, f"{args.game}.csv")).records[-_LAST:]]
         evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
-    measured = {"minutes": round(minutes, 2), "agent_steps": passed[-1].steps}
+        if not scores:
+            raise RunError("no episode has ended; --minutes: give more of them")
+    measured = {"minutes": round(passed[-1].seconds / 60, 2), "agent_steps": passed[-1].steps}
     return described | measured | {"training": summary(scores), "evaluation": summary(evaluation)}
 
 
@@ -90,17 +95,18 @@ def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:
     return [episode.record.score_saber for episode in read_evaluation(path)]
 
 
+def _baselines(game: str) -> Path:
+    return RESULTS / f"baselines_{game}_123.json"
+
+
 def _report() -> Iterator[str]:
     """Return a table of what was measured, a line for each game and agent."""
     yield "| game | agent | seed | minutes | agent steps | evaluation | last training episodes | random |"
     yield "|" + "---|" * 8
     runs = [json.loads(path.read_text()) for path in RESULTS.glob(f"{_PREFIX}*.json")]
     for run in sorted(runs, key=lambda run: (run["game"], run["configuration"], run["seed"])):
-        played = json.loads((RESULTS / f"baselines_{run['game']}_123.json").read_text())["random"]["mean"]
-        scores = [
-            f"{score['episodes']}: {number(score['mean'])} ± {number(score['standard_error'])}"
-            for score in (run["evaluation"], run["training"])
-        ]
+        played = json.loads(_baselines(run["game"]).read_text())["random"]["mean"]
+        scores = [cell(run["evaluation"]), cell(run["training"])]
         steps = f"{run['agent_steps']:,}".replace(",", " ")
         name = run["configuration"].removeprefix(_PREFIX)
         cells = [run["game"], name, str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores, number(played)]

@@ -40,14 +40,13 @@ def report(results: Path, docs: Path) -> str:
 
 def _line(result: dict[str, Any], baseline: dict[str, Any] | None) -> str:
     score = result["last_episodes"]
-    error = score["standard_error"]
     cells = [
         f"{result['game']}, {result['configuration']}",
         str(result["seed"]),
         f"{result['agent_steps']:,}".replace(",", " "),
         f"{result['wall_clock_s'] / 60:.1f}",
         result["commit"],
-        f"{score['episodes']}: {number(score['mean'])} ± {number(math.nan if error is None else error)}",
+        cell(score),
     ]
     for name in ("random", "best_constant_action"):
         cells += [number(baseline[name]["mean"]), f"{welch(score, baseline[name]):.1f}"] if baseline else ["", ""]
@@ -84,6 +83,12 @@ def _compared(game: str, ours: str, peer: str, pairs: list[tuple[dict[str, Any],
     rates = " against ".join(f"{statistics.mean(of):.0f}" for of in speeds)
     cells.append(f"{rates}, {statistics.mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     return f"| {' | '.join(cells)} |"
+
+
+def cell(score: Score) -> str:
+    """Return how many episodes have a score, its mean and the standard error."""
+    error = score["standard_error"]
+    return f"{score['episodes']}: {number(score['mean'])} ± {number(math.nan if error is None else error)}"
 
 
 def number(value: float) -> str:

@@ -23,12 +23,13 @@ from rainbow_iqn_apex.saber.games import check_game, rom_path
 SIZE = 84  # pixels
 NB_ACTIONS = 18  # ALE counts fewer for skiing and lost_luggage, and plays what it does not count as a no-op
 ENDS = ("", "game_over", "stuck", "time_limit")
+_CHOICE = Discrete(NB_ACTIONS)
 
 
 class AtariEnvironment:
     """One Atari game: observations [84, 84] uint8, the brighter of the last two frames of an agent step."""
 
-    spec = EnvironmentSpec(Field((SIZE, SIZE), "uint8"), Discrete(NB_ACTIONS))
+    spec = EnvironmentSpec(Field((SIZE, SIZE), "uint8"), _CHOICE)
     pictures_per_second = float(FRAMES_PER_SECOND)
 
     max_stuck_seconds = 5 * 60  # of game time without a reward
@@ -60,9 +61,9 @@ class AtariEnvironment:
 
     def step(self, action: int | Array) -> Row:
         """Play `action` for `action_repeat` frames, or until the game is over."""
-        action = int(action)
-        if self.end or not 0 <= action < NB_ACTIONS:
-            raise ValueError("the episode is over: reset first" if self.end else f"no such action: {action}")
+        action = _CHOICE.number(action)
+        if self.end:
+            raise ValueError("the episode is over: reset first")
         reward, obs = self._repeat(action)
         self._state.add(action)
         self._steps += 1

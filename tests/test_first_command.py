@@ -15,6 +15,7 @@ import redis
 import torch
 
 from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.args import parse
 from tests.documents import section
 from tests.processes import ROOT, Processes, run
 from tests.start_script import Workplace
@@ -88,7 +89,7 @@ def test_the_table_of_the_readme_is_in_an_order_in_which_it_runs() -> None:
 
 
 def test_the_readme_s_first_command_was_measured_to_learn_in_ten_minutes() -> None:
-    # Mutations: another game, agent, length or preset in the README.
+    # Mutations: another game, agent, length or preset in the README; another value in IMPALA's preset.
     (first, *_) = re.findall("(?m)^bash start_learning_atari.sh([^#\n]*)", (ROOT / "README.md").read_text())
     results = ROOT / "benchmarks" / "results"
     baselines = json.loads((results / "baselines_crazy_climber_123.json").read_text())
@@ -97,6 +98,7 @@ def test_the_readme_s_first_command_was_measured_to_learn_in_ten_minutes() -> No
     for run_ in measured:
         options = set(pairs(run_["command"].split()[2:])) - {("--seed", str(run_["seed"]))}
         assert options == set(pairs(first.split()))
+        assert run_["settings"] == parse(run_["command"].split()[2:], "test", "").settings, "of the preset of today"
         assert run_["wall_clock_s"] < 600
         assert run_["last_episodes"]["mean"] > 5 * baselines["random"]["mean"]
 

@@ -21,7 +21,7 @@ class ImpalaOptions(MixtureOptions):
 
     VECTORS: ClassVar[dict[str, Any]] = {"nb_actor": 1, "entropy_cost": 0.01}  # as without the preset
     CPU: ClassVar[Preset] = {
-        "nb_actor": (2, "one played on one core, and left half of the learner's idle"),
+        "nb_actor": (2, "one filled its core and left half of the learner's idle; two play in 32 environments"),
         "architecture": ("data-efficient", "576 features in the place of 3136"),
         "hidden_size": (256, "half the width"),
         "memory_capacity": (1280, "two updates' rows wait, without lockstep"),

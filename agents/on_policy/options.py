@@ -12,7 +12,8 @@ _PICTURES: dict[str, Any] = {
     "precision": "float32",  # a ratio of two policies needs more digits than bfloat16 has
 }  # fmt: skip
 _VECTORS: dict[str, Any] = {
-    "history_length": 1, "nb_actor": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000,
+    "history_length": 1, "nb_actor": 1,  # also with the preset
+    "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000,
     "reward_clip": 10.0, "unroll_length": 2048, "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2,
     "entropy_cost": 0.0, "lr_on_policy": 3e-4, "normalise_observations": True, "normalise_rewards": True,
 }  # fmt: skip

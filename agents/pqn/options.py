@@ -17,9 +17,9 @@ class PqnOptions(RoundOptions):
         "unroll_length": 32, "epochs": 2, "minibatches": 32,
     }  # fmt: skip
     VECTORS: ClassVar[dict[str, Any]] = {
-        "history_length": 1, "nb_actor": 1, "nb_env_per_actor": 32, "memory_capacity": 4096,
-        "length_actor_buffer": 10_000, "unroll_length": 64, "epochs": 4, "minibatches": 16, "hidden_size": 256,
-        "trace_lambda": 0.95, "exploration_end": 0.2,
+        "history_length": 1, "nb_actor": 1,  # also with the preset
+        "nb_env_per_actor": 32, "memory_capacity": 4096, "length_actor_buffer": 10_000, "unroll_length": 64,
+        "epochs": 4, "minibatches": 16, "hidden_size": 256, "trace_lambda": 0.95, "exploration_end": 0.2,
         "exploration_steps": 50_000, "lr_PQN": 1e-3, "rate_decay": True,
     }  # fmt: skip
     CPU: ClassVar[Preset] = {

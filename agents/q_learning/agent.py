@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.beside import Ahead
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
@@ -24,6 +23,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.agents.q_learning.ahead import Ahead, Begun
 from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.agents.randomness import RandomState
@@ -40,13 +40,6 @@ class PolicyOutput(NamedTuple):
     values: Tensor  # [E, A] mean returns
     distribution: Tensor  # [E, A, ...] what `initial_losses` needs of an action
     extras: dict[str, Tensor]  # [E, ...] what it needs besides
-
-
-class Begun(NamedTuple):
-    """What an update has of its batch before its own pass."""
-
-    transitions: Transitions
-    target: Callable[[], Tensor]  # waits for the target network's part
 
 
 def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
@@ -276,7 +269,7 @@ class QLearningAgent(Agent):
 
     @abstractmethod
     def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return losses [B], and the values [B] of the actions taken; calls `Ahead.go_on` when all is drawn."""
+        """Draw, call `Ahead.go_on`, and return losses [B] and the values [B] of the actions taken."""
 
     @abstractmethod
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:

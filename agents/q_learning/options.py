@@ -17,7 +17,7 @@ class QLearningOptions(AgentOptions):
         "layer_norm": (True, "learning is stable with larger steps"),
         "max_gradient_norm": (10.0, "makes the larger steps safe"),
         "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
-        "memory_capacity": (256_000, "16 000 rows of each environment, 2 GB of frames"),
+        "memory_capacity": (256_000, "16 000 rows of each environment, 2.2 GB of frames"),
         "replay_frequency": (16, "each row is sampled twice on average"),
         "queue_size": (8, "target networks see batches that are drawn ahead while others are learned from"),
         "weight_synchro_frequency": (1024, "a chunk of each environment: with shorter rounds one side often waits"),
@@ -26,7 +26,7 @@ class QLearningOptions(AgentOptions):
         "epsilon_end": (0.01, "the first environment's share of random actions, in the place of noise"),
         "epsilon_ladder": (0.4, "the last environment's"),
         "multi_step": (10, "rewards reach the steps before them sooner; data-efficient Rainbow took 20"),
-        "target_update": (8000, "agent steps, 500 updates; a short run has few periods"),
+        "target_update": (8000, "agent steps, 500 updates of so many; a short run has few periods"),
     }
 
     NOISE_CALLS: ClassVar[int] = 0  # calls of `act` between two draws of noise; 0: --replay-frequency of them

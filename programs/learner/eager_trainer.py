@@ -20,7 +20,9 @@ class EagerTrainer(Trainer):
             return [self._update_and_note(*each) for each in zip(turns, batches, following, strict=True)]
 
     def _update_and_note(self, turn: Turn, batch: Batch, following: Batch | None) -> Metrics:
-        if following is not None and self._buffer.device == self._device:  # else the agent gets copies of both
+        if (
+            following is not None and self._buffer.device == self._device
+        ):  # else the agent gets copies, and no batch again
             self._agent.expect(following, turn.step)
         update = self._update(turn, batch)
         self._note(batch, update)
