@@ -77,7 +77,9 @@ CONFIGURATIONS = {
     "rainbow-cpu": Configuration(("--preset", "cpu", "--agent", "rainbow"), dict.fromkeys(GAMES, STEPS)),
     # Its learning rate falls to 0 at the end; an update of 160 steps costs less than four of Rainbow's.
     "impala-cpu": Configuration(
-        ("--preset", "cpu", "--agent", "impala"), dict.fromkeys((*GAMES, "pong", "breakout"), 3 * STEPS), ends=True
+        ("--preset", "cpu", "--agent", "impala"),
+        dict.fromkeys((*GAMES, "pong", "breakout"), 3 * STEPS) | {"crazy_climber": 4 * STEPS},  # README's first command
+        ends=True,
     ),
     **_mixed(),
     "ppo-cpu": Configuration(("--preset", "cpu", "--agent", "ppo"), dict.fromkeys(GAMES, 3 * STEPS), ends=True),
