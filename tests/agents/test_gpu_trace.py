@@ -252,7 +252,7 @@ def _with(mistake: Callable[[Update, Batch], Any]) -> Callable[[Any], None]:
 
 def _detach_losses(agent: Any) -> None:
     losses = agent.losses
-    agent.losses = lambda transitions: [part.detach() for part in losses(transitions)]
+    agent.losses = lambda *begun: [part.detach() for part in losses(*begun)]
 
 
 def _detach_hidden(agent: Any) -> None:
