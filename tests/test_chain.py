@@ -21,7 +21,8 @@ from tests.system import LEARNER, Run
 def run_system(port: int, name: str, folder: Path, *more: str) -> options.Args:
     with Run(port, name, folder, [*CHAIN, *more]) as run:
         learner, actor = run.start(LEARNER), run.start("0")
-        assert (learner.finish(110), actor.finish(30)) == (0, 0), run.last_words()
+        # A processor without bfloat16 takes three minutes for what others do in one.
+        assert (learner.finish(400), actor.finish(30)) == (0, 0), run.last_words()
         return options.parse(run.options, "test", "")
 
 
