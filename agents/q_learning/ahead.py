@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.batch import Batch, Transitions
 
 
 class Begun(NamedTuple):
-    """What an update has of its batch."""
+    """Holds what an update has of its batch."""
 
     transitions: Transitions
     target: Callable[[], Tensor]  # waits for what the targets need of the target network

@@ -20,19 +20,21 @@ class EagerTrainer(Trainer):
             return [self._update_and_note(*each) for each in zip(turns, batches, following, strict=True)]
 
     def _update_and_note(self, turn: Turn, batch: Batch, following: Batch | None) -> Metrics:
-        if (
-            following is not None and self._buffer.device == self._device
-        ):  # else the agent gets copies, and no batch again
+        if following is not None and not self._copies:  # the agent knows a batch again
             self._agent.expect(following, turn.step)
         update = self._update(turn, batch)
         self._note(batch, update)
         return update.metrics | lag(turn, batch, self._device)
 
     def _update(self, turn: Turn, batch: Batch) -> Update:
-        elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
-        update = self._agent.update(batch.to(self._device) if elsewhere else batch, turn.progress)
+        update = self._agent.update(batch.to(self._device) if self._copies else batch, turn.progress)
         self._agent.count_update(turn.step)
         return update
+
+    @property
+    def _copies(self) -> bool:
+        """Whether batches are copied to the agent's device; else their rows may stay where they are."""
+        return self._buffer.device != self._device
 
     def _note(self, batch: Batch, update: Update) -> None:
         priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)

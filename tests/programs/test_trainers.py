@@ -80,8 +80,8 @@ def test_the_check_sees_an_agent_that_looks() -> None:
 
 @pytest.mark.parametrize("words", [["rainbow"], ["rainbow_iqn"], ["rainbow_iqn", "--munchausen", "0.9"]], ids=" ".join)
 def test_eager_updates_draw_ahead_learn_and_count(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Mutations: begin with the next targets though the target network is renewed first, or with the first ones
-    # twice, or before this update's draws.
+    # Mutations: begin with the next targets though the target network is renewed first, or
+    # before this update's draws.
     monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda: torch.get_num_threads() + 1)
     agent = agent_of(*words)
     replay = replay_of(agent)
