@@ -4,17 +4,21 @@
     python -m benchmarks clock report
 
 `run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes, and plays
-episodes with the last weights: policies draw their actions, values take the best. It writes both scores, steps, machine
-and commit to benchmarks/results/. `report` prints one table of them, beside random play.
+episodes with the last weights: policies draw their actions, values take the best. It writes both scores, the curve,
+steps, machine and commit to benchmarks/results/. `report` prints one table of them, beside random play.
 """
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.learning import RESULTS
@@ -24,6 +28,7 @@ from benchmarks.processes import watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.games import check_game
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
 from rainbow_iqn_apex.saber.results.run_record import ROOT
@@ -32,6 +37,7 @@ from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 _PREFIX = "clock-"
 _LOG_INTERVAL = 2500  # agent steps, a few seconds: a run stops at a line of its log
 _LAST = 100  # training episodes of a score, exploration included
+_PARTS = 30  # of a run's steps, of whose episodes the curve has the means
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,18 +76,27 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
     words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
-    described = describe(f"{_PREFIX}{args.agent}", args.game, args.seed, command, settings)
+    described = describe(f"{_PREFIX}{args.minutes:g}-{args.agent}", args.game, args.seed, command, settings)
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="clock-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(args.port), "--windows", "none"]
         place += ["--log-interval", str(_LOG_INTERVAL)]
         passed = watch_start_script([*words, *place], lambda lines: lines[-1].seconds >= 60 * args.minutes)
-        scores = [record.score_saber for record in TrainingLog(Path(folder, f"{args.game}.csv")).records[-_LAST:]]
+        records = TrainingLog(Path(folder, f"{args.game}.csv")).records
         evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
-        if not scores:
+        if not records:
             raise RunError("no episode has ended; --minutes: give more of them")
     measured = {"minutes": round(passed[-1].seconds / 60, 2), "agent_steps": passed[-1].steps}
-    return described | measured | {"training": summary(scores), "evaluation": summary(evaluation)}
+    training = summary([record.score_saber for record in records[-_LAST:]])
+    return described | measured | {"training": training, "evaluation": summary(evaluation), "curve": _curve(records)}
+
+
+def _curve(records: Sequence[EpisodeRecord]) -> list[list[float]]:
+    """Return agent steps and mean score of each part of a run in which episodes ended."""
+    ordered = sorted(records, key=attrgetter("T_actors"))
+    part = ordered[-1].T_actors / _PARTS
+    found = groupby(ordered, lambda record: math.ceil(record.T_actors / part))
+    return [[round(number * part), round(fmean(record.score_saber for record in ended), 1)] for number, ended in found]
 
 
 def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:
@@ -104,10 +119,13 @@ def _report() -> Iterator[str]:
     yield "| game | agent | seed | minutes | agent steps | evaluation | last training episodes | random |"
     yield "|" + "---|" * 8
     runs = [json.loads(path.read_text()) for path in RESULTS.glob(f"{_PREFIX}*.json")]
-    for run in sorted(runs, key=lambda run: (run["game"], run["configuration"], run["seed"])):
+    for run in sorted(runs, key=_order):
         played = json.loads(_baselines(run["game"]).read_text())["random"]["mean"]
-        scores = [cell(run["evaluation"]), cell(run["training"])]
+        scores = [cell(run["evaluation"]), cell(run["training"]), number(played)]
         steps = f"{run['agent_steps']:,}".replace(",", " ")
-        name = run["configuration"].removeprefix(_PREFIX)
-        cells = [run["game"], name, str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores, number(played)]
+        cells = [run["game"], run["settings"]["agent"], str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores]
         yield f"| {' | '.join(cells)} |"
+
+
+def _order(run: dict[str, Any]) -> tuple[Any, ...]:
+    return round(run["minutes"]), run["game"], run["settings"]["agent"], run["seed"]
