@@ -6,7 +6,6 @@ with Browser() as browser:
     assert browser.errors == []
 """
 
-import base64
 import json
 import os
 import select
@@ -93,13 +92,6 @@ class Browser:
     def wait_for(self, condition: str) -> None:
         """Wait until a JavaScript expression is true."""
         wait_until(lambda: self.value(condition), lambda: f"{condition}; {self.errors}", _TIMEOUT_S, every=0.1)
-
-    def screenshot(self, path: Path, height: int) -> None:
-        """Write what a window of this height shows, as PNG."""
-        width = self.value("innerWidth")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        answer = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def call(self, method: str, **parameters: Any) -> Any:
         """One call of the protocol; errors of the page that are told meanwhile are kept."""

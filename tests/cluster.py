@@ -15,6 +15,7 @@ from redis.retry import Retry
 from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
+from tests.start_script import free_port
 
 _BUS = 10_000  # a node's port for other nodes is its own and this
 _LIMIT_S = 60
@@ -41,9 +42,9 @@ class Node(RedisServer):
     def __init__(self, folder: Path, program: str, *, in_cluster: bool = True, guard: Guard = OPEN) -> None:
         folder.mkdir(parents=True)
         options: dict[str, object] = {"cluster-enabled": "yes", "cluster-node-timeout": 1500} if in_cluster else {}
-        self.door = _free_port()
+        self.door = free_port()
         while not _is_free(self.door + _BUS):
-            self.door = _free_port()
+            self.door = free_port()
         tls = {"tls-port": self.door} if guard.options else {}
         super().__init__(folder, program=program, more={**options, **tls, **guard.options})
         self.port = self.port if tls else self.door
@@ -73,12 +74,6 @@ class Node(RedisServer):
             return bool(self.ask("ROLE")[0] == b"master")
         except redis.ConnectionError:  # a server that is promoted closes its connections
             return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_free(port: int) -> bool:

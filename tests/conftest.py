@@ -4,7 +4,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 import zlib
@@ -32,7 +31,7 @@ from tests.deadline import wait_until
 from tests.processes import ROOT, Process, Processes, wait_for_ends
 from tests.servers import BUNDLED, OTHERS
 from tests.sshd import Sshd
-from tests.start_script import STAND_IN, Workplace, copy_project
+from tests.start_script import STAND_IN, Workplace, copy_project, free_port
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
@@ -108,7 +107,7 @@ class RedisServer:
         self, folder: Path, *, append_only: bool = False, more: dict[str, object] | None = None, program: str = ""
     ) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.first: tuple[str, ...] = ()  # words of its command line before all options
         self._append_only = append_only
         self._more = more or {}
@@ -186,12 +185,6 @@ def _answers(client: redis.Redis) -> bool:
         return True
     except redis.ConnectionError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.deadline import wait_until
-from tests.processes import Process, Processes, is_gone
+from tests.processes import Process, Processes
 from tests.start_script import Workplace, free_port, is_listening
 
 SSHD = shutil.which("sshd") or shutil.which("/usr/sbin/sshd")
@@ -71,10 +71,7 @@ class Sshd:
 
     def kill_sessions(self) -> None:
         """Cut every connection off, as a network does that goes: the clients get an end, those there nothing."""
-        for process in self.sessions():
-            with contextlib.suppress(psutil.Error):
-                if process.name() == "sshd":
-                    process.kill()
+        _kill(self.sessions())
 
     def stop(self) -> None:
         """Stop the server, and cut every connection off."""
@@ -82,10 +79,7 @@ class Sshd:
             sessions = self.sessions()
             self._process.terminate()
             self._process.finish(20)
-            for process in sessions:
-                with contextlib.suppress(psutil.Error):
-                    if process.name() == "sshd":
-                        process.kill()
+            _kill(sessions)
 
     @property
     def path(self) -> str:
@@ -95,6 +89,13 @@ class Sshd:
         if self._process and self._process.exit_code is None:
             self.kill_sessions()
         self._processes.close()
+
+
+def _kill(sessions: list[psutil.Process]) -> None:
+    for process in sessions:
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "sshd":
+                process.kill()
 
 
 def write_hosts(workplace: Workplace, text: str) -> list[str]:
@@ -120,7 +121,3 @@ def there(workplace: Workplace) -> list[psutil.Process]:
 def here(workplace: Workplace) -> list[psutil.Process]:
     """What stands for an actor on this side."""
     return [process for process in by_module("remote_actor") if process.cwd() == str(workplace.folder)]
-
-
-def wait_for_gone(processes: list[psutil.Process], seconds: float = 30) -> None:
-    wait_until(lambda: all(map(is_gone, processes)), lambda: f"the end of {processes}", seconds)

@@ -59,15 +59,22 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def processes_in(folder: Path) -> list[str]:
-    """Command lines of the processes that work in the folder or were started from it."""
-    found = []
+def processes_in(folder: Path) -> dict[int, str]:
+    """Command lines of the processes that work in the folder or were started from it, by their numbers."""
+    found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            places = [process.cwd(), *process.cmdline()]
-            if any(str(folder) in place for place in places) and process.pid != os.getpid():
-                found.append(" ".join(process.cmdline()))
+            words = process.cmdline()
+            if any(str(folder) in place for place in (process.cwd(), *words)) and process.pid != os.getpid():
+                found[process.pid] = " ".join(words)
     return found
+
+
+def kill_all_in(folder: Path) -> None:
+    """Kill what is left there."""
+    for pid in processes_in(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def copy_project(folder: Path, stand_in: str) -> None:
@@ -215,10 +222,7 @@ class Workplace:
             self._process.terminate()
             with contextlib.suppress(AssertionError):
                 self._process.finish(30)
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if str(self.folder) in process.cwd() and process.pid != os.getpid():
-                    process.kill()
+        kill_all_in(self.folder)
         self._processes.close()
 
 

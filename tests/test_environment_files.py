@@ -17,6 +17,7 @@ import redis
 from tests.deadline import Clock, wait_until
 from tests.processes import ROOT, Process, Processes, run
 from tests.servers import BUNDLED, SERVERS
+from tests.start_script import free_port
 
 OF_FOLDERS = {name: path for name, path in SERVERS.items() if not name.startswith("Redis 6.")}  # keep their file so
 
@@ -47,9 +48,7 @@ def test_conda_installs_the_same_versions() -> None:
 
 @contextlib.contextmanager
 def redis_from_conf(server: str, folder: Path) -> Iterator[redis.Redis]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with Processes() as processes, redis.Redis(port=port) as client:
         process = processes.start("redis_rainbow_6379.conf", "--port", port, program=server, cwd=folder)
         process.wait_for("Ready to accept connections")

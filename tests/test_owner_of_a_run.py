@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-import torch
 
 import tests.chain.environment  # noqa: F401 - adds it
 from rainbow_iqn_apex import args as options
@@ -84,10 +83,6 @@ class User:
 
     def snapshot(self, folder: str) -> Path:
         return snapshot.last_models(self.folder / folder, "chain")[0]
-
-    def change_snapshot(self, folder: str, **values: object) -> None:
-        saved = torch.load(self.snapshot(folder), weights_only=True) | values
-        torch.save({name: value for name, value in saved.items() if value is not None}, self.snapshot(folder))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import ROOT, Processes, clean_environment
+from tests.processes import ROOT, Processes, clean_environment, wait_for_ends
 from tests.small import CARTPOLE
-from tests.sshd import Sshd, here, needs_sshd, there, wait_for_gone, write_hosts
+from tests.sshd import Sshd, here, needs_sshd, there, write_hosts
 from tests.start_script import Workplace, free_port
 
 # Longer than the other side waits for a beat, and than a connection that answers no more is believed.
@@ -33,10 +33,10 @@ def end(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
-def wait_for_another(workplace: Workplace, actor: psutil.Process, seconds: float = 60) -> None:
+def wait_for_another(workplace: Workplace, actor: psutil.Process) -> None:
     """Wait until the actor has gone, and one that is ready to stop has taken its place."""
-    wait_for_gone([actor], seconds)
-    workplace.wait_for(lambda: (workplace.folder / "actor0.argv").exists(), "another actor", seconds)
+    wait_for_ends([actor])
+    workplace.wait_for(lambda: (workplace.folder / "actor0.argv").exists(), "another actor", 60)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_a_killed_start_script_leaves_nothing_there(workplace: Workplace) -> Non
     (learner,) = workplace.processes("launch_learner.py")
     left = [actor, *here(workplace), *there(workplace)]
     workplace.send(signal.SIGKILL)
-    wait_for_gone(left)
+    wait_for_ends(left)
     assert workplace.has_saved("actor0")
     learner.kill()  # it ends at its next line, as ever
     workplace.start(*write_hosts(workplace, "node1 1\n"))
@@ -119,7 +119,7 @@ def test_a_network_that_goes_without_a_word_leaves_nothing_there(workplace: Work
     for process in frozen:
         process.suspend()
     try:
-        wait_for_gone([actor], _SILENCE_S)
+        wait_for_ends([actor], _SILENCE_S)
         if side == "there":
             workplace.wait_for_line(
                 r".*Waiting for the ssh connection to node1 \(0 sec\): .*not responding.*", _SILENCE_S
@@ -139,7 +139,7 @@ def test_a_host_that_is_away_is_waited_for(workplace: Workplace, sshd: Sshd) -> 
     actor = begin(workplace)
     (workplace.folder / "actor0.argv").unlink()
     sshd.stop()
-    wait_for_gone([actor])
+    wait_for_ends([actor])
     workplace.wait_for_line(r".*Waiting for the ssh connection to node1 \(1\d sec\): .*refused", 60)
     sshd.start()
     wait_for_another(workplace, actor)
@@ -158,7 +158,7 @@ def test_what_does_not_stop_there_is_killed(workplace: Workplace) -> None:
     workplace.press_ctrl_c()
     assert workplace.exit_code(60) == 1
     assert "actor 0 on node1 did not stop in 2 s and is killed" in workplace.output
-    wait_for_gone([actor])
+    wait_for_ends([actor])
     workplace.assert_nothing_left()
 
 

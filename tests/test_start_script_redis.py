@@ -96,7 +96,7 @@ def test_a_guarded_server_is_used(workplace: Workplace, guarded_redis: str, by: 
         assert workplace.argv(name) == [*first, *workplace.address, *workplace.preset, "--game", "pong"]
         assert guarded_redis in (workplace.folder / f"{name}.env").read_text(), "the variables reach the programs"
     assert f"Redis: using the server that runs at localhost:{workplace.port}" in workplace.output
-    assert not any(guarded_redis in line for line in processes_in(workplace.folder))
+    assert not any(guarded_redis in line for line in processes_in(workplace.folder).values())
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
     assert guarded_redis not in workplace.output

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
@@ -17,7 +16,7 @@ from rainbow_iqn_apex.programs.sweep import program
 from rainbow_iqn_apex.programs.sweep.program import planned
 from tests.deadline import wait_until
 from tests.processes import ROOT, Ended, Process, Processes, clean_environment, run
-from tests.start_script import free_port, processes_in
+from tests.start_script import free_port, kill_all_in, processes_in
 from tests.terminal import Terminal
 
 FAST = "{preset: cpu, T-max: 1200, log-interval: 400, hidden-size: 8, disable-cuda: true}"
@@ -31,20 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "my sweeps"
     place.mkdir()
     yield place
-    for process in psutil.process_iter():
-        if process.pid in _found(place):
-            process.kill()
-
-
-def _found(place: Path) -> list[int]:
-    pids = []
-    for process in psutil.process_iter():
-        try:
-            if str(place) in process.cwd() or any(str(place) in word for word in process.cmdline()):
-                pids.append(process.pid)
-        except psutil.Error:
-            continue
-    return pids
+    kill_all_in(place)
 
 
 def write(folder: Path, text: str) -> Path:
