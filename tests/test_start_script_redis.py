@@ -25,28 +25,11 @@ def other_redis(workplace: Workplace, processes: Processes) -> Iterator[redis.Re
         assert client.get("mine") == b"untouched"
 
 
-def test_a_port_that_something_else_has_is_refused(workplace: Workplace, processes: Processes) -> None:
-    page = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None).serve_forever()"
-    other = processes.start("-c", page, workplace.port)
-    other.wait_until(lambda: is_listening(workplace.port), "the other server")
-    assert workplace.run("--windows", "none") == 2
-    assert f"port {workplace.port} of localhost is taken by something that is not Redis" in workplace.output
-    assert other.exit_code is None
-
-
 def test_a_redis_that_is_there_is_left_alone(workplace: Workplace, other_redis: redis.Redis) -> None:
     assert workplace.run("--windows", "none") == 2
     assert "a Redis server is already at" in workplace.output
     assert "--use-running-redis" in workplace.output
     assert other_redis.keys() == [b"mine"]
-
-
-def test_a_redis_with_a_password_is_left_alone(workplace: Workplace, other_redis: redis.Redis) -> None:
-    other_redis.config_set("requirepass", "secret")
-    with redis.Redis(port=workplace.port, password="secret") as insider:
-        assert workplace.run("--windows", "none", "--use-running-redis") == 2
-        insider.config_set("requirepass", "")
-    assert "the server does not let us in (Authentication required.); REDIS_USERNAME and" in workplace.output
 
 
 def test_a_redis_that_is_there_is_used_on_request(workplace: Workplace, other_redis: redis.Redis) -> None:

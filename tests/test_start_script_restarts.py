@@ -114,20 +114,6 @@ def test_no_run_goes_on_without_an_inference_server_that_fails_for_good(workplac
 
 
 @pytest.mark.slow
-def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
-    workplace.stop_the_clock()
-    workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
-    workplace.argv("actor1")
-    workplace.pass_time(5.5)
-    workplace.tell("actor1", 7)
-    workplace.wait_for_line(".*actor 1 has ended with exit code 7 and is started again")
-    workplace.wait_for_line(".*actor 1 has ended with exit code 7; 1 of 2 still run")  # it failed at once again
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
-
-
-@pytest.mark.slow
 def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.stop_the_clock()
     workplace.start("--windows", "none", "--path-to-results", "my results")
@@ -171,44 +157,6 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
     workplace.assert_nothing_left()
-
-
-@pytest.mark.slow
-def test_an_actor_that_leaves_at_once_while_the_learner_goes_on_comes_back(workplace: Workplace) -> None:
-    """It may have met another run of that name, which this learner has replaced (--abandon-other-run)."""
-    workplace.stop_the_clock()
-    workplace.start("--windows", "none", "--abandon-other-run")
-    workplace.argv("actor0")
-    workplace.tell("actor0", 0)
-    workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
-    (workplace.folder / "actor0.exit").unlink()
-    workplace.pass_time(5)
-    workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
-    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    assert "--abandon-other-run" not in go_on_with(workplace)[0], "that was a permission for once"
-    workplace.assert_nothing_left()
-
-
-def test_a_wrong_time_to_stop_in_is_refused(workplace: Workplace) -> None:
-    workplace.environment["RAINBOW_STOP_SECONDS"] = "90s"
-    assert workplace.run("--windows", "none") == 2
-    environment, line = workplace.output.splitlines()
-    assert environment.startswith("make_environment: ")
-    assert line == "start_learning_atari.sh: error: RAINBOW_STOP_SECONDS: expected whole seconds, got '90s'"
-
-
-@pytest.mark.slow
-def test_a_learner_that_is_killed_at_once_is_started_again(workplace: Workplace) -> None:
-    workplace.start("--windows", "none")
-    workplace.argv("learner")
-    (workplace.folder / "learner.argv").unlink()
-    workplace.processes("launch_learner.py")[0].kill()
-    workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
-    workplace.argv("learner")  # it can hear of a stop
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
 
 
 @pytest.mark.parametrize("name", ["learner", "actor"])
