@@ -1,8 +1,11 @@
 """start_learning_atari.sh with a terminal, or a window of tmux, for each process."""
 
+import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -46,12 +49,28 @@ def tmux(workplace: Workplace, *command: str) -> str:
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 
+def recorded(workplace: Workplace, *options: object) -> str:
+    """The script's command, whose lines the workplace gets as well."""
+    workplace.output_file.touch()
+    return f"{shlex.join(workplace.command(*options))} 2>&1 | tee {workplace.output_file}"
+
+
+@contextmanager
+def session(workplace: Workplace, command: str) -> Iterator[None]:
+    """A session of tmux, in whose first window somebody starts the script; in the end all windows close."""
+    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", command)
+    try:
+        yield
+        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
+        assert workplace.has_saved("learner")
+        workplace.assert_nothing_left()
+    finally:
+        tmux(workplace, "kill-server")
+
+
 @needs_tmux
 def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
-    command = " ".join(f"'{word}'" for word in workplace.command())
-    workplace.output_file.touch()
-    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", f"{command} 2>&1 | tee {workplace.output_file}")
-    try:
+    with session(workplace, recorded(workplace)):
         workplace.argv("actor0")
         assert tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == ["learner", "actor 0"]
         workplace.wait_for_line("start_learning_atari: learner, actor 0: windows of this tmux session .*w lists them.*")
@@ -60,35 +79,20 @@ def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
         workplace.wait_for_line(".*the run cannot go on without actor 0; .*")
         wait_until(lambda: "Press Enter" in tmux(workplace, "capture-pane", "-p", "-t", ":2"), "the question")
         tmux(workplace, "send-keys", "-t", ":2", "Enter")
-        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
-        assert workplace.has_saved("learner")
-        workplace.assert_nothing_left()
-    finally:
-        tmux(workplace, "kill-server")
 
 
 @needs_tmux
 def test_ctrl_c_in_tmux(workplace: Workplace) -> None:
-    command = " ".join(f"'{word}'" for word in workplace.command())
-    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", command)
-    try:
+    with session(workplace, shlex.join(workplace.command())):
         workplace.argv("actor0")
         tmux(workplace, "send-keys", "-t", ":0", "C-c")
-        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
-        assert workplace.has_saved("learner")
-        assert workplace.has_saved("actor0")
-        workplace.assert_nothing_left()
-    finally:
-        tmux(workplace, "kill-server")
+    assert workplace.has_saved("actor0")
 
 
 @needs_tmux
 def test_ctrl_c_in_the_window_of_an_actor_stops_that_one(workplace: Workplace) -> None:
-    command = " ".join(f"'{word}'" for word in workplace.command("--nb-actor", 2))
-    workplace.output_file.touch()
     workplace.environment["SAVE_SECONDS"] = "0.5"
-    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", f"{command} 2>&1 | tee {workplace.output_file}")
-    try:
+    with session(workplace, recorded(workplace, "--nb-actor", 2)):
         workplace.argv("actor0")  # it can hear of a stop
         workplace.argv("actor1")
         tmux(workplace, "send-keys", "-t", ":2", "C-c")
@@ -99,9 +103,4 @@ def test_ctrl_c_in_the_window_of_an_actor_stops_that_one(workplace: Workplace) -
             lambda: tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == others, "the window to close"
         )
         tmux(workplace, "kill-window", "-t", ":0")  # a terminal that is closed
-        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
-        assert workplace.has_saved("learner")
-        assert workplace.has_saved("actor1")
-        workplace.assert_nothing_left()
-    finally:
-        tmux(workplace, "kill-server")
+    assert workplace.has_saved("actor1")

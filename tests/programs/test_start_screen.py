@@ -1,7 +1,6 @@
 """The start script on a terminal: one picture of the whole run below the lines of its processes."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +41,7 @@ while not stop:
     time.sleep(0.2)
 print("has saved", flush=True)
 """
+OPTIONS = ("--windows", "none", "--T-max", "100000", "--game", "pong")
 
 
 @pytest.fixture
@@ -53,11 +53,13 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     place.close()
 
 
+def on_terminal(workplace: Workplace, *more: str) -> Terminal:
+    program, *words = workplace.command(*OPTIONS, *more)
+    return Terminal(words, program=program, environment=workplace.environment, cwd=workplace.folder)
+
+
 def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workplace: Workplace) -> None:
-    program, *words = workplace.command("--nb-actor", "2", "--windows", "none", "--T-max", "100000", "--game", "pong")
-    bash = shutil.which(program)
-    assert bash
-    with Terminal(words, program=bash, environment=workplace.environment, cwd=workplace.folder) as terminal:
+    with on_terminal(workplace, "--nb-actor", "2") as terminal:
         terminal.wait_for(r"╭─ run pong: running ─+╮\n│ [━╸╺]+ +41\.3 %  T = 413 of 100,000  12 min left │\n")
         terminal.wait_for(r"│ ! actor 1 has not reported +│")
         terminal.wait_for(r"└ update +[━╸╺]+ +62 %")
@@ -81,10 +83,7 @@ def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workpla
 def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplace) -> None:
     with (workplace.folder / "monitoring" / "terminal" / "pictures.py").open("a") as file:
         file.write("\n\ndef run_picture(*_):\n    raise ZeroDivisionError('no\\nrate')\n")
-    program, *words = workplace.command("--windows", "none", "--T-max", "100000", "--game", "pong")
-    bash = shutil.which(program)
-    assert bash
-    with Terminal(words, program=bash, environment=workplace.environment, cwd=workplace.folder) as terminal:
+    with on_terminal(workplace) as terminal:
         terminal.wait_for(r"start_learning_atari: the run cannot be drawn \(ZeroDivisionError: no rate\)")
         lines = terminal.output.count("] line ")
         terminal.wait_until(lambda: terminal.output.count("] line ") > lines + 20, "more lines")
@@ -97,7 +96,7 @@ def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplac
 
 @pytest.mark.slow
 def test_a_pipe_gets_lines_alone(workplace: Workplace) -> None:
-    workplace.start("--windows", "none", "--game", "pong", "--T-max", "100000")
+    workplace.start(*OPTIONS)
     workplace.wait_for_line(r"\[learner\] line 12")
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0

@@ -65,20 +65,6 @@ def test_windows_that_are_not_possible_are_refused(
         kind(asked, environment, *installed.split())
 
 
-@pytest.mark.parametrize(
-    ("emulator", "before"),
-    [
-        ("gnome-terminal", ["--title", "actor 0", "--"]),
-        ("konsole", ["-p", "tabtitle=actor 0", "-e"]),
-        ("xfce4-terminal", ["--disable-factory", "--title", "actor 0", "-x"]),
-        ("xterm", ["-T", "actor 0", "-e"]),
-        ("x-terminal-emulator", ["-e"]),
-    ],
-)
-def test_each_terminal_emulator_has_its_own_words(emulator: str, before: list[str]) -> None:
-    assert TerminalWindows(emulator).command("actor 0", ["view", "{name}"]) == [emulator, *before, "view", "{name}"]
-
-
 def test_a_window_of_tmux_goes_to_this_session_or_to_one_of_its_own() -> None:
     inside, outside = TmuxWindows(7000, inside=True), TmuxWindows(7000, inside=False)
     assert outside.place.endswith("session rainbow-7000 (look at them with: tmux attach -t rainbow-7000)")
