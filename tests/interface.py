@@ -81,8 +81,8 @@ COMMANDS = [
 ]
 
 
-def read(*argv: str) -> Args:
-    return parse(argv, "launch_learner.py", "Train.")
+def read(*argv: object) -> Args:
+    return parse([str(word) for word in argv], "launch_learner.py", "Train.")
 
 
 def name_of(option: str) -> str:
@@ -98,7 +98,7 @@ def value_of(option: str, *argv: str) -> Any:
     return read(*argv, *agent_of(option)).get(name_of(option))
 
 
-def errors_of(*argv: str) -> list[str]:
+def errors_of(*argv: object) -> list[str]:
     with pytest.raises(UserError) as caught:
         read(*argv)
     return str(caught.value).splitlines()

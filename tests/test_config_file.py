@@ -10,22 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.args import ALL_GROUPS, Args, parse
+from rainbow_iqn_apex.args import ALL_GROUPS
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import config_file
 from rainbow_iqn_apex.programs.common import launch_command
 from rainbow_iqn_apex.programs.start import options as start_options
+from tests.interface import errors_of, read
 from tests.processes import run
-
-
-def read(*words: object) -> Args:
-    return parse([str(word) for word in words], "launch_learner.py", "Train.")
-
-
-def errors_of(*words: object) -> list[str]:
-    with pytest.raises(UserError) as caught:
-        read(*words)
-    return str(caught.value).splitlines()
 
 
 @pytest.fixture

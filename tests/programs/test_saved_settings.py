@@ -15,9 +15,9 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.programs.learner.saved_settings import saved_settings, write_settings
 from tests.conftest import RedisServer
+from tests.interface import read
 from tests.processes import Processes, clean_environment, run
 from tests.small import CARTPOLE, TINY
-from tests.test_config_file import read
 
 
 @pytest.fixture
