@@ -22,7 +22,7 @@ from tests.processes import Processes
 from tests.processes import run as run_program
 from tests.small import CHAIN, FREE, save_untrained
 from tests.specs import discrete
-from tests.system import EVALUATION, LEARNER, Run
+from tests.system import LEARNER, Run
 
 
 @pytest.fixture
@@ -191,31 +191,6 @@ def test_every_program_has_a_version() -> None:
         ("launch_learner.py", ["launch_learner.py", "--game", "pong"]),
     ):
         assert re.fullmatch(f"{name}{line}", run_program(*words, "--version").out)
-
-
-@pytest.mark.slow
-def test_files_that_are_no_snapshots_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.pth").write_text("weights")
-    (tmp_path / "torn.pth").write_bytes(model.read_bytes()[:-500])
-    whole = model.read_bytes()
-    at = whole.index(
-        torch.load(model, weights_only=True)["model_state_dict"]["fcnoisy_h_v.weight_mu"].numpy().tobytes()
-    )
-    (tmp_path / "flipped.pth").write_bytes(
-        whole[:at] + bytes(byte ^ 1 for byte in whole[at : at + 400]) + whole[at + 400 :]
-    )
-    torch.save({"model_state_dict": {"conv1.weight": torch.zeros(3)}}, tmp_path / "foreign.pth")
-    torch.save({"model_state_dict": ChainEnvironment(0)}, tmp_path / "objects.pth")
-    refused = [(EVALUATION, f"{name}.pth") for name in "text torn flipped foreign objects missing".split()]
-    for who, name in [*refused, (LEARNER, "flipped.pth")]:
-        errors = run.refusal(who, "--model", str(tmp_path / name))
-        assert "--model: " in errors and name in errors
-    (tmp_path / "results" / "last_model_chain_17.pth").write_text("weights")
-    errors = run.refusal(LEARNER)
-    assert "--path-to-results: " in errors and "last_model_chain_17.pth" in errors
-    errors = run.refusal(EVALUATION)
-    assert "--model: " in errors
-    assert "best_model" not in errors, "its scores were chosen"
 
 
 def test_too_small_a_memory_limit_is_one_line() -> None:

@@ -72,24 +72,6 @@ def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name
 
 
 @pytest.mark.slow
-def test_snapshots_that_cannot_play_are_refused_in_one_line(tmp_path: Path) -> None:
-    wrong = {"six.pth": "the snapshot chooses among 6 actions, this environment has 18"}
-    snapshot(tmp_path / "six.pth", "rainbow_iqn", actions=6)
-    whole = snapshot(tmp_path / "whole.pth", "rainbow_iqn").read_bytes()
-    for part in (0.01, 0.5, 0.999):
-        (tmp_path / f"torn{part}.pth").write_bytes(whole[: int(len(whole) * part)])
-        wrong[f"torn{part}.pth"] = "cannot be read as a snapshot"
-    content = torch.load(tmp_path / "whole.pth", weights_only=True)
-    content["model_state_dict"]["conv2.bias"][3] = torch.nan
-    torch.save(content, tmp_path / "nan.pth")
-    wrong["nan.pth"] = "conv2.bias has values that are not finite"
-    for name, reason in wrong.items():
-        code, _, errors = evaluate(tmp_path / name)
-        assert (code, errors.count("\n")) == (2, 1), errors
-        assert errors.startswith("test_multiple_seed.py: error: --model: ") and reason in errors
-
-
-@pytest.mark.slow
 @pytest.mark.redis
 def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int, run_name: str) -> None:
     torch.manual_seed(0)
