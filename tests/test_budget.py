@@ -186,40 +186,6 @@ MIXED = {
     "elite": "--replay-mix queue:0.5,uniform:0.25:60,elite:0.25:400 --value-cloning-cost 1",
     "elite insertion": "--replay-mix queue:0.5,uniform:0.25:60,elite:0.25:200 --elite-insertion",
 }
-UPDATE = """
-import re, sys
-from pathlib import Path
-import numpy as np
-import torch
-from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner import budget
-from tests.specs import ATARI
-
-torch.set_num_threads(1)
-args = options.parse(sys.argv[1:], "test", "")
-agent = make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1)
-spec = agent.spec
-
-
-def update(B):
-    fields = spec.row_fields(ATARI).items()
-    T = spec.sample_window
-    rows = {name: torch.from_numpy(np.ones((T, B, *field.shape), field.dtype)) for name, field in fields}
-    state = {name: torch.from_numpy(np.ones((B, *field.shape), field.dtype)) for name, field in spec.state}
-    agent.update(Batch(rows, state, torch.ones(B)), 0.5)
-
-
-def resident(what):  # not getrusage, whose maximum may be that of the process that began this one
-    return 1024 * int(re.search(rf"(?m)^{what}:\\s+(\\d+) kB$", Path("/proc/self/status").read_text())[1])
-
-
-update(1)  # PyTorch loads what it needs, and the optimiser makes its moments
-before = resident("VmRSS")
-update(args.batch_size)
-print(resident("VmHWM") - before, budget.update_bytes(args, agent, ATARI))
-"""
 UPDATES = {
     "impala": "--agent impala",
     "impala in float32": "--agent impala --precision float32",
@@ -229,18 +195,6 @@ UPDATES = {
     "--precision float32",
     "r2d2 data-efficient": "--agent r2d2 --architecture data-efficient --lstm-size 128 --batch-size 14",
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", UPDATES)
-def test_an_update_takes_no_more_than_estimated_and_at_least_half(name: str) -> None:
-    # Mutations: leave out what a library sorts anew, the activations, or the rows of the burn-in.
-    code, out, errors = run("-c", UPDATE, *UPDATES[name].split(), seconds=200)
-    assert (code, errors) == (0, "")
-    used, estimated = map(int, out.split())
-    assert used <= estimated <= 2 * used, (used, estimated)
-
-
 MIXTURES = {
     "elite": "--batch-size 32 --replay-mix queue:0.5,elite:0.5:100 --queue-size 1",
     "elite of small batches": "--batch-size 4 --replay-mix queue:0.5,elite:0.5:100 --candidates 40 --queue-size 1",
@@ -248,13 +202,15 @@ MIXTURES = {
     "uniform ahead": "--batch-size 16 --replay-mix queue:0.5,uniform:0.5:100 --queue-size 12",
     "attentive with IMPACT": "--batch-size 16 --replay-mix queue:0.75,attentive:0.25:50 --impact-target-period 4",
 }
+UPDATES |= {name: f"--agent impala {words}" for name, words in MIXTURES.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MIXTURES)
-def test_an_update_of_a_mixture_takes_no_more_than_estimated_and_at_least_half(name: str) -> None:
-    # Mutations: leave out the batches ahead, or what tables measure.
-    code, out, errors = run("-m", "tests.mixture_update", "--agent", "impala", *MIXTURES[name].split(), seconds=200)
+@pytest.mark.parametrize("name", UPDATES)
+def test_an_update_takes_no_more_than_estimated_and_at_least_half(name: str) -> None:
+    # Mutations: leave out what a library sorts anew, the activations, or the rows of the burn-in; of a mixture the
+    # batches ahead, or what tables measure.
+    code, out, errors = run("-m", "tests.update_memory", *UPDATES[name].split(), seconds=200)
     assert (code, errors) == (0, "")
     used, estimated = map(int, out.split())
     assert used <= estimated <= 2 * used, (used, estimated)
