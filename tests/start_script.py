@@ -31,8 +31,7 @@ name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
 name = name if given.id_eval_actor < 0 else f"evaluator{given.id_eval_actor}"
 name = f"server{given.id_inference}" if "inference" in Path(sys.argv[0]).name else name
 stop = []
-if not Path("deaf").exists():
-    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+signal.signal(signal.SIGTERM, signal.SIG_IGN if Path(name + ".deaf").exists() else lambda *_: stop.append(1))
 Path(name + ".env").write_text("".join(f"{k}={v}\\n" for k, v in os.environ.items() if k.startswith("REDIS_")))
 Path(name + ".argv").write_text(json.dumps(sys.argv))
 print(name, "is here", flush=True)
@@ -154,6 +153,12 @@ class Workplace:
 
     def exit_code(self, seconds: float = 30) -> int:
         return self.process.finish(seconds)
+
+    def stop(self, seconds: float = 30) -> None:
+        """Stop the run by Ctrl-C, in good order, so that nothing is left."""
+        self.press_ctrl_c()
+        assert self.exit_code(seconds) == 0, self.output
+        self.assert_nothing_left()
 
     def run(self, *options: object) -> int:
         self.start(*options)

@@ -43,9 +43,7 @@ def test_modules_of_the_folder_in_which_the_command_is_given_are_found(workplace
     assert f"(module 'yours' is neither installed nor in {folders})" in workplace.output.splitlines()[-1]
     workplace.start("--agent", "mine:Mine", "--env", "gymnasium:CartPole-v1")
     assert "mine:Mine" in workplace.argv("learner")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
+    workplace.stop()
 
 
 @pytest.mark.slow
@@ -58,10 +56,8 @@ def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     with urllib.request.urlopen(f"{address}data/logdir", timeout=30) as answer:
         assert json.load(answer)["logdir"].endswith("results/x y/space_invaders_tensorboard")
     assert "--tensorboard" in workplace.argv("learner")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
+    workplace.stop()
     assert "TensorBoard has ended" not in workplace.output
-    workplace.assert_nothing_left()
 
 
 @pytest.mark.slow
@@ -100,10 +96,8 @@ def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown
     (workplace.folder / "wrong").touch()
     workplace.wait_for_line(r"start_learning_atari: dashboard has ended with exit code 2, and the run goes on")
     workplace.argv("actor0")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
+    workplace.stop()
     assert not re.search(r"(?m)^\[dashboard\] *$", workplace.output)
-    workplace.assert_nothing_left()
 
 
 def test_a_missing_dashboard_is_named_and_the_run_goes_on(workplace: Workplace) -> None:
@@ -111,9 +105,7 @@ def test_a_missing_dashboard_is_named_and_the_run_goes_on(workplace: Workplace) 
     workplace.start("--windows", "none")
     workplace.wait_for_line("start_learning_atari: no dashboard: not here")
     workplace.argv("actor0")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
+    workplace.stop()
 
 
 def test_a_missing_tensorboard_is_named_and_nothing_starts(workplace: Workplace) -> None:
@@ -136,12 +128,10 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
         assert workplace.argv(name) == [*first, *passed_on, f"--gpu-number={gpu}"]
     workplace.wait_for_line(r"\[learner\] learner is here")
     workplace.wait_for_line(r"\[actor 1\] actor1 is here")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
+    workplace.stop()
     assert all(workplace.has_saved(name) for name in everyone)
     assert "[actor 1] actor1 has saved" in workplace.output  # the last line is not lost
     assert workplace.has_kept("results")
-    workplace.assert_nothing_left()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -190,18 +180,13 @@ def test_a_second_ctrl_c_does_not_break_the_saving(workplace: Workplace) -> None
 def test_ctrl_c_while_redis_starts(workplace: Workplace) -> None:
     workplace.start("--windows", "none")
     wait_until(lambda: is_listening(workplace.port), "Redis")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
+    workplace.stop()
 
 
 @pytest.mark.slow
 def test_what_does_not_stop_is_killed(workplace: Workplace) -> None:
-    (workplace.folder / "deaf").touch()
-    for name in ("launch_learner.py", "launch_actor.py"):
-        text = (workplace.folder / name).read_text()
-        deaf = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nPath(name + ".argv")'
-        (workplace.folder / name).write_text(text.replace('Path(name + ".argv")', deaf))
+    for name in ("learner", "actor0"):
+        (workplace.folder / f"{name}.deaf").touch()
     workplace.environment["RAINBOW_STOP_SECONDS"] = "1"
     workplace.start("--windows", "none")
     workplace.argv("actor0")

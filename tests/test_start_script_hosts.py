@@ -93,12 +93,10 @@ def test_actors_play_on_other_hosts_and_are_stopped_with_the_run(workplace: Work
     workplace.wait_for_line(r"\[actor 1 on node1\] actor1 is here")
     workplace.wait_for_line(r"\[actor 2 on node2\] actor2 is here")
     assert "starting the learner and 3 actor(s) on node1, node2 and 1 evaluation actor(s)" in workplace.output
-    workplace.press_ctrl_c()
-    assert workplace.exit_code(60) == 0, workplace.output
+    workplace.stop(60)
     assert all(workplace.has_saved(name) for name in ("learner", "actor0", "actor1", "actor2", "evaluator0"))
     assert "[actor 2 on node2] actor2 has saved" in workplace.output
     assert "--hosts hosts.txt" in go_on_with(workplace)[0]
-    workplace.assert_nothing_left()
 
 
 @pytest.mark.slow

@@ -52,9 +52,7 @@ def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workpl
     again = "actor 0 has ended with exit code 3 and is started again"
     workplace.wait_for(lambda: workplace.output.count(again) > 6, "more than the five times that others are")
     (workplace.folder / "actor0.exit").unlink()
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
+    workplace.stop()
 
 
 @pytest.mark.slow
@@ -75,12 +73,10 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.pass_time(5)
     workplace.wait_for_line(".* actor 0 has ended with exit code 0 and is started again")
     workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
+    workplace.stop()
     assert [workplace.has_saved(name) for name in ("learner", "actor0", "evaluator0", "evaluator1")] == [
         True, True, False, True,
     ]  # fmt: skip
-    workplace.assert_nothing_left()
 
 
 @pytest.mark.slow
@@ -96,10 +92,8 @@ def test_an_inference_server_is_started_again_and_stopped_with_the_others(workpl
     killed.kill()
     workplace.wait_for_line(".*inference server 0 has ended with exit code 137 and is started again")
     workplace.wait_for(lambda: workplace.output.count("server0 is here") == 2, "the server again")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
+    workplace.stop()
     assert all(workplace.has_saved(name) for name in ("learner", "actor0", "server0"))
-    workplace.assert_nothing_left()
 
 
 @pytest.mark.slow
@@ -154,9 +148,7 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
     workplace.tell("actor0", 0)
     left = "actor 0 has ended with exit code 0; 0 of 1 still run"
     workplace.wait_for(lambda: workplace.output.count(left) == 2, "the end of an actor that this learner has sent home")
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
+    workplace.stop()
 
 
 @pytest.mark.parametrize("name", ["learner", "actor"])
@@ -179,12 +171,10 @@ def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Work
     workplace.wait_for(
         lambda: workplace.output.count(f"{name} is here" if name == "learner" else "actor0 is") == 2, "it"
     )
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
+    workplace.stop()
     lines = workplace.output.splitlines()
     assert [line for line in lines if not re.match(r"start_learning_atari: |make_environment: |\[", line)] == []
     assert len(go_on_with(workplace)) == 1
-    workplace.assert_nothing_left()
 
 
 @pytest.mark.slow
@@ -210,6 +200,4 @@ def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_red
     assert "taking back the server that a killed start script has left at localhost" in workplace.output
     with redis.Redis(port=workplace.port) as client:
         assert client.get("kept") == b"1"
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    workplace.assert_nothing_left()
+    workplace.stop()
