@@ -236,17 +236,6 @@ def test_the_table_lists_every_benchmark_and_is_what_the_program_shows() -> None
     assert code == 0 and all(f"{name} " in out and sentence in out for name, sentence in TABLE.items())
 
 
-@pytest.mark.slow
-def test_a_wrong_command_is_refused_by_the_program() -> None:
-    for words, message in (
-        (["learning", "run", "cpu", "--game", "pong"], "road_runner"),
-        (["spede"], "invalid choice"),
-    ):
-        code, _, errors = run("-m", "benchmarks", *words)
-        assert code == 2
-        assert message in errors.splitlines()[-1]
-
-
 def test_idle_threads_are_settled_before_torch_is_imported() -> None:
     # Mutation: import the harness at the top of benchmarks/__main__.py.
     program = (

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
 from rainbow_iqn_apex.programs.dashboard import run_files, tail
 from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
-from rainbow_iqn_apex.programs.dashboard.run_files import History, RunKey
+from rainbow_iqn_apex.programs.dashboard.run_files import History
 from rainbow_iqn_apex.programs.dashboard.tail import Tail
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from tests.dashboard import episodes, moment, write_run
@@ -218,7 +218,3 @@ def test_lines_that_no_learner_wrote_are_left_out(tmp_path: Path, line: str) -> 
     history = History(path)
     history.look()
     assert [known.step for known in history.lines] == [0, 5]
-
-
-def test_a_run_s_name_shows_its_folder() -> None:
-    assert (RunKey(".", "pong").title, RunKey("a/b", "pong").title) == ("pong", "a/b/pong")
