@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -37,13 +37,12 @@ DOCUMENTS = documents()
 COMMANDS = [command for document, text in DOCUMENTS.items() for command in commands(document, text)]
 
 
-class Workplace:
+class Workplace(NamedTuple):
     """Where a command is checked: an empty folder, and a Redis server."""
 
-    def __init__(self, folder: Path, client: redis.Redis, patch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.client = client
-        self.patch = patch
+    folder: Path
+    client: redis.Redis
+    patch: pytest.MonkeyPatch
 
 
 Check = Callable[[tuple[str, ...], Workplace], object]  # raises for a command that its program would refuse
@@ -341,10 +340,3 @@ def test_a_wrong_command_is_found(mutation: str, place: Workplace) -> None:
 def test_every_rule_is_of_use() -> None:
     texts = [" ".join(command.words) for command in COMMANDS]
     assert [pattern for pattern, _ in RULES if not any(re.match(pattern, text) for text in texts)] == []
-
-
-def test_commands_are_found_wherever_they_stand() -> None:
-    block = "```\nA='--x 1'\n# no\nred $A \\\n  --y 2 # no\n```\n"
-    text = block + "```text\nno\n```\n`mypy` `ssh <ip>` `no such`\n\n    cat a\n"
-    found = [(line, *words) for _, line, words in commands("a.md", text)]
-    assert found == [(4, "red", "--x", "1", "--y", "2"), (10, "ssh", "10.0.0.7"), (12, "cat", "a")]

@@ -3,7 +3,6 @@
 import http.cookiejar
 import json
 import os
-import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -246,15 +245,6 @@ def test_mistakes_are_told_in_a_line(words: str, told: str) -> None:
     code, out, errors = run("dashboard.py", *words.split())
     assert (code, out, errors.count("\n")) == (2, "", 1)
     assert errors.startswith(f"dashboard.py: error: {told}")
-
-
-def test_a_port_that_is_taken_is_named() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        code, _, errors = run("dashboard.py", "--port", port)
-        assert code == 2 and f"--host, --port: cannot listen at 127.0.0.1 port {port}" in errors
 
 
 def test_it_stops_in_good_order(processes: Processes, redis_port: int, folder: Path) -> None:
