@@ -165,12 +165,6 @@ def test_force_forces_nothing_else() -> None:
     assert len(errors_of("--force", "--batch-size", "0", "--game", "pongg")) == 2
 
 
-def test_derived_settings() -> None:
-    assert (read().agent, read("--rainbow-only", "1").agent) == ("rainbow_iqn", "rainbow")
-    assert (read().name, read("--run-name", "mine").name) == ("space_invaders", "mine")
-    assert read("--nb-actor", "3", "--nb-env-per-actor", "5").nb_env == 15
-
-
 def test_the_agent_can_be_named_in_two_ways() -> None:
     assert read("--agent", "rainbow") == read("--rainbow-only", "1") == read("--agent=rainbow", "--rainbow-only=1")
     assert read("--agent", "rainbow_iqn") == read("--rainbow-only", "0") == read()
