@@ -23,7 +23,7 @@ from torch import Tensor
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.optimisation import OptimisationStep
-from rainbow_iqn_apex.agents.optimisers import Adam, RAdam, RMSProp
+from rainbow_iqn_apex.agents.optimisers import Optimiser
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.common.errors import UserError
@@ -55,7 +55,7 @@ class Setup:
     agent: str = "this one"  # as --agent names it
     ranks: Ranks = ALONE  # the learners that make each update together
 
-    def optimisation(self, optimiser: Adam | RAdam | RMSProp) -> OptimisationStep:
+    def optimisation(self, optimiser: Optimiser) -> OptimisationStep:
         """Return what makes the steps of an agent's optimiser, under the settings of all agents."""
         return OptimisationStep(optimiser, self.learning.max_gradient_norm, self.ranks)
 

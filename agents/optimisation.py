@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
-from rainbow_iqn_apex.agents.optimisers import Adam, RAdam, RMSProp
+from rainbow_iqn_apex.agents.optimisers import Optimiser
 
 
 class Objective(NamedTuple):
@@ -30,7 +30,7 @@ class OptimisationStep:
     They are the means of the gradients of all `ranks`, so weights that begin the same stay the same.
     """
 
-    def __init__(self, optimiser: Adam | RAdam | RMSProp, limit: float, ranks: Ranks = ALONE) -> None:
+    def __init__(self, optimiser: Optimiser, limit: float, ranks: Ranks = ALONE) -> None:
         self._optimiser = optimiser
         self._limit = limit
         self._ranks = ranks

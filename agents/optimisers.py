@@ -5,8 +5,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_OWN = ("lr", "initial_lr", "eps", "alpha", "fused", "capturable")  # settings of the command line and of the device
 
-class Adam(torch.optim.Adam):
+
+class Optimiser(torch.optim.Optimizer):
+    """What all of them have in common."""
+
+    def take_step(self) -> None:
+        """Make a step."""
+        self.step()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the moments alone."""
+        given = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, values in zip(self.param_groups, given, strict=True):
+            group.update(values)
+
+
+class Adam(Optimiser, torch.optim.Adam):
     """Adam (Kingma and Ba 2015, arXiv 1412.6980)."""
 
     _warned_capturable_if_run_uncaptured = True  # updates before a CUDA graph is recorded are not a mistake
@@ -49,15 +66,8 @@ class Adam(torch.optim.Adam):
                 maximize=False,
             )
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the moments alone."""
-        given = [{key: group[key] for key in ("lr", "eps", "fused", "capturable")} for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, values in zip(self.param_groups, given, strict=True):
-            group.update(values)
 
-
-class RAdam(torch.optim.RAdam):
+class RAdam(Optimiser, torch.optim.RAdam):
     """RAdam: Adam whose first steps are rectified (Liu et al. 2020, arXiv 1908.03265)."""
 
     def set_rate(self, rate: float) -> None:
@@ -65,19 +75,8 @@ class RAdam(torch.optim.RAdam):
         for group in self.param_groups:
             group["lr"] = rate
 
-    def take_step(self) -> None:
-        """Make a step."""
-        self.step()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the moments alone."""
-        given = [{key: group[key] for key in ("lr", "eps", "capturable")} for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, values in zip(self.param_groups, given, strict=True):
-            group.update(values)
-
-
-class RMSProp(torch.optim.RMSprop):
+class RMSProp(Optimiser, torch.optim.RMSprop):
     """RMSProp with epsilon beside the root, not below it; the learning rate is a tensor, which graphs can read."""
 
     _warned_capturable_if_run_uncaptured = True
@@ -92,15 +91,3 @@ class RMSProp(torch.optim.RMSprop):
         """Set the learning rate of the next step, which falls linearly to 0 as learning goes on."""
         for group in self.param_groups:
             group["lr"].copy_(group["initial_lr"] * (1 - torch.as_tensor(progress)))
-
-    def take_step(self) -> None:
-        """Make a step."""
-        self.step()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the mean squares alone."""
-        kept = ("lr", "initial_lr", "eps", "alpha", "capturable")
-        given = [{key: group[key] for key in kept} for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, values in zip(self.param_groups, given, strict=True):
-            group.update(values)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.optimisation import Objective, OptimisationStep, clip_gradients
-from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
+from rainbow_iqn_apex.agents.optimisers import Adam, Optimiser, RMSProp
 from tests.agents.test_optimisers import give_gradients, parameters
 
 CPU = torch.device("cpu")
-OPTIMISERS: dict[str, Callable[[list[nn.Parameter]], Adam | RMSProp]] = {
+OPTIMISERS: dict[str, Callable[[list[nn.Parameter]], Optimiser]] = {
     "fused Adam": lambda weights: Adam(weights, lr=0.1, fused=True),
     "Adam": lambda weights: Adam(weights, lr=0.1),
     "RMSProp": lambda weights: RMSProp(weights, 0.1, 0.01, 0.99, CPU),
