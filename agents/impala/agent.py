@@ -14,11 +14,12 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.impala.features import Features
 from rainbow_iqn_apex.agents.impala.losses import Computed, Losses, Played
-from rainbow_iqn_apex.agents.impala.network import EntropyCost, PolicyValue, PolicyValueNetwork
+from rainbow_iqn_apex.agents.impala.network import PolicyValue, PolicyValueNetwork
 from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.multipliers import PositiveNumber
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RMSProp
@@ -31,6 +32,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
+_ENTROPY_SPEED = 10.0  # of the learned weight of the entropy
 _LARGEST_SHARE, _PRIORITY_EXPONENT = 0.9, 0.9  # of a sequence's priority (Kapturowski et al. 2019)
 
 
@@ -56,7 +58,7 @@ class Impala(SequenceAgent):
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, extras, state, prioritised=False)
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         if setup.learns:
-            self._prepare_to_learn(setup, options)
+            self._prepare_to_learn(setup)
 
     def _extras(self, nb_actions: int) -> tuple[tuple[str, Field], ...]:
         """Return what is recorded of each row."""
@@ -67,10 +69,11 @@ class Impala(SequenceAgent):
             extras["features"] = Field((self.features.size,), "float32")
         return tuple(extras.items())
 
-    def _prepare_to_learn(self, setup: Setup, options: ImpalaOptions) -> None:
+    def _prepare_to_learn(self, setup: Setup) -> None:
         """Make what updates need."""
+        options = self._options
         self._losses = Losses(options, self._learning.discount, setup.ranks)
-        self._entropy_cost = EntropyCost(options.entropy_cost).to(self._device)
+        self._entropy_cost = PositiveNumber(options.entropy_cost, _ENTROPY_SPEED).to(self._device)
         self._learned = list(self.network.parameters())
         self._multipliers = list(self._entropy_cost.parameters()) if options.target_entropy else []
         if options.target_entropy:
