@@ -157,7 +157,6 @@ class Agent(Policy, Learnable):
     """A policy that learns, as authors write it: the constructor, `act` and `update`, and the attributes of both."""
 
     options_type: ClassVar[type[AgentOptions]]  # of an agent of another package; `agents.registry` has those of others
-    generator: torch.Generator
 
     @abstractmethod
     def __init__(self, setup: Setup) -> None:

@@ -1,7 +1,6 @@
 """Which distribution a policy over an environment's actions is, and the sizes of what is recorded of it."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
@@ -10,8 +9,7 @@ from rainbow_iqn_apex.agents.distributions.distribution import Distribution
 from rainbow_iqn_apex.agents.distributions.normal import ClippedNormal, Normal, TanhNormal
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 
-BoxPolicy = Literal["tanh-normal", "clipped-normal"]
-_NORMALS: dict[BoxPolicy, type[Normal]] = {"tanh-normal": TanhNormal, "clipped-normal": ClippedNormal}
+_NORMALS: dict[str, type[Normal]] = {"tanh-normal": TanhNormal, "clipped-normal": ClippedNormal}
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,7 @@ class PolicySpec:
     """The kind of a policy's distribution."""
 
     action: ActionSpec
-    box: BoxPolicy = "tanh-normal"  # of no account where actions are discrete
+    box: str = "tanh-normal"  # or clipped-normal; of no account where actions are discrete
 
     @property
     def nb_parameters(self) -> int:
@@ -36,11 +34,6 @@ class PolicySpec:
     def parameters_field(self) -> Field:
         """How a row stores the parameters of the policy that acted."""
         return Field((self.nb_parameters,), "float32")
-
-    @property
-    def raw_field(self) -> Field:
-        """How a row stores a raw sample; discrete ones are the actions themselves and need not be stored twice."""
-        return self.action.field
 
     def distribution(self, parameters: Tensor) -> Distribution:
         """Return the distribution of parameters [..., P] float32 or float64; raises ValueError for others."""

@@ -60,11 +60,11 @@ class OnPolicy(SequenceAgent):
         self._options, self._learning, self._environment = options, learning, setup.environment
         self._ranks = setup.ranks
         self.generator, self._device = setup.generator, setup.generator.device
-        self._policy = PolicySpec(setup.environment.action, options.box)
+        self._policy = PolicySpec(setup.environment.action, options.box_policy)
         extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
         self._keeps_raw = isinstance(setup.environment.action, Box)  # discrete ones are the rows' actions
         if self._keeps_raw:
-            extras.append(("raw", self._policy.raw_field))
+            extras.append(("raw", setup.environment.action.field))
         length, stack = options.unroll_length, learning.history_length
         state = state_fields(options.lstm_size, setup.environment.action)
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, tuple(extras), state, prioritised=False)

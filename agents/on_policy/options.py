@@ -1,7 +1,7 @@
 """The options of the on-policy family (Andrychowicz et al. 2020, arXiv 2006.05990), and what each member chooses."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.round_options import RoundOptions
 from rainbow_iqn_apex.common.option import option
@@ -124,11 +124,6 @@ class OnPolicyOptions(RoundOptions):
         if self.minibatch_split == "rows":
             return super().size_errors(environments, batch_size)
         return self._too_few(environments, "sequences, one of each environment")
-
-    @property
-    def box(self) -> Literal["clipped-normal", "tanh-normal"]:
-        """The kind of a policy over numbers."""
-        return "tanh-normal" if self.box_policy == "tanh-normal" else "clipped-normal"
 
     @property
     def uses_reference(self) -> bool:

@@ -31,16 +31,11 @@ class FixedWeight(nn.Module):
 
     def __init__(self, weight: float) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.tensor(weight), persistent=False)  # an option, not something learned
-
-    def price(self) -> Tensor:
-        """Return the weight []."""
-        weight: Tensor = self.get_buffer("weight")
-        return weight
+        self._weight = weight  # an option, not something learned
 
     def forward(self, quantity: Tensor) -> Tensor:
         """Return what a quantity [] adds to the loss."""
-        return self.price() * quantity
+        return self._weight * quantity
 
 
 class Constraint(nn.Module):

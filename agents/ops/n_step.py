@@ -95,8 +95,7 @@ def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: T
     Raises:
         ValueError: the shapes do not fit.
     """
-    named = {"value": value, "reward": reward, "discount": discount, "step_type": step_type}
-    check_shapes(**{name: (tensor, "T B") for name, tensor in named.items()})
+    check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():
         learnable = step_type[:-1] != LAST  # [T, B]
         ahead = gamma * discount[1:]  # [T, B]

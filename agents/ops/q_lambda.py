@@ -33,8 +33,7 @@ def q_lambda(best: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, 
     Raises:
         ValueError: the shapes do not fit.
     """
-    named = {"best": best, "reward": reward, "discount": discount, "step_type": step_type}
-    check_shapes(**{name: (tensor, "T B") for name, tensor in named.items()})
+    check_shapes(best=(best, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():
         learnable = step_type[:-1] != LAST  # [T, B]
         ahead = gamma * discount[1:]  # [T, B]

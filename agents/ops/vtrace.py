@@ -60,8 +60,7 @@ def vtrace(
     Raises:
         ValueError: the shapes do not fit.
     """
-    named = {"value": value, "reward": reward, "discount": discount, "step_type": step_type}
-    check_shapes(**{name: (tensor, "T B") for name, tensor in named.items()})
+    check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     check_shapes(log_ratio=(log_ratio, "T B"), value=(value[1:], "T B"))
     if trusted is not None:
         check_shapes(log_ratio=(log_ratio, "T B"), trusted=(trusted, "T B"))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.distributions.spec import BoxPolicy, PolicySpec
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.networks.policy_head import HIGHEST_LOG_STD, LOWEST_LOG_STD, PolicyHead
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete
 
@@ -15,7 +15,7 @@ T, B, F, SIZE = 3, 5, 11, 7
 @pytest.mark.parametrize("action", [Discrete(4), MultiDiscrete((2, 6, 3)), Box(SIZE)])
 @pytest.mark.parametrize("box", ["tanh-normal", "clipped-normal"])
 @pytest.mark.parametrize("state_dependent_std", [False, True])
-def test_it_gives_parameters_of_its_distribution(action: ActionSpec, box: BoxPolicy, state_dependent_std: bool) -> None:
+def test_it_gives_parameters_of_its_distribution(action: ActionSpec, box: str, state_dependent_std: bool) -> None:
     spec = PolicySpec(action, box)
     parameters = PolicyHead(F, spec, state_dependent_std=state_dependent_std)(torch.randn(T, B, F))
     assert parameters.shape == (T, B, spec.nb_parameters)

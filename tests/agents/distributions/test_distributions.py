@@ -60,7 +60,7 @@ def test_shapes_dtypes_and_actions_that_the_environment_takes(
     pi = spec.distribution(torch.zeros(*leading, spec.nb_parameters, dtype=dtype))
     mu = spec.distribution(torch.ones(*leading, spec.nb_parameters, dtype=dtype))
     for raw in (pi.sample(generator()), pi.mode()):
-        assert raw.shape == (*leading, *spec.raw_field.shape)
+        assert raw.shape == (*leading, *spec.action.field.shape)
         action = pi.to_action(raw).numpy()
         assert action.shape == raw.shape and action.dtype == spec.action.field.dtype
         assert not spec.action.error(action)
@@ -72,7 +72,7 @@ def test_shapes_dtypes_and_actions_that_the_environment_takes(
 def test_a_log_probability_does_not_ask_which_integers_hold_an_action(spec: PolicySpec) -> None:
     pi = spec.distribution(parameters_of(spec, 1, torch.float32))
     raw = pi.sample(generator())
-    stored = raw.to(getattr(torch, spec.raw_field.dtype))
+    stored = raw.to(getattr(torch, spec.action.field.dtype))
     assert torch.equal(pi.log_prob(raw), pi.log_prob(stored))
 
 

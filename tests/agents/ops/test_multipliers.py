@@ -76,7 +76,6 @@ def test_what_is_charged_does_not_move_the_price_and_the_price_does_not_charge()
 def test_a_fixed_weight_has_nothing_to_learn_or_to_save() -> None:
     fixed = FixedWeight(0.3)
     assert fixed(torch.tensor(2.0)).item() == pytest.approx(0.6)
-    assert fixed.price().item() == pytest.approx(0.3)
     assert list(fixed.parameters()) == [] and fixed.state_dict() == {}
 
 
