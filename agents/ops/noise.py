@@ -19,12 +19,12 @@ class NoisyWeight(NamedTuple):
     noise_in: Tensor  # [inputs]
 
 
-def factorised_noise(size: int, generator: torch.Generator | None, device: torch.device | str) -> Tensor:
+def factorised_noise(size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
     """Draw f(x) = sgn(x) √|x| of `size` standard normal x: one factor of factorised noise (equations 10 and 11).
 
     Args:
         size: the number of a layer's inputs, or of its outputs.
-        generator: of the same device; None for torch's global one.
+        generator: of the same device.
         device: where the result lives.
 
     Returns:

@@ -65,11 +65,6 @@ class RunningStatistics:
         self._moments = Moments(torch.zeros((), dtype=torch.float64), zeros, zeros.clone())
 
     @property
-    def samples(self) -> float:
-        """How many numbers [...] were observed, here and in merged parts."""
-        return self._moments.samples.item()
-
-    @property
     def mean(self) -> Tensor:
         """The mean [...] float64; 0 before anything was observed."""
         return self._moments.mean
@@ -91,10 +86,6 @@ class RunningStatistics:
             raise ValueError(f"numbers {tuple(numbers.shape)} for statistics {tuple(self.mean.shape)}")
         kept = torch.ones(len(numbers), dtype=torch.bool)  # [N]
         self._moments = merged(self._moments, moments_of_all(numbers.cpu(), kept, ranks))
-
-    def merge(self, part: "RunningStatistics") -> None:
-        """Take in what another one observed, in parts that do not overlap; the caller lets no part come twice."""
-        self._moments = merged(self._moments, part._moments)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the fields of `Moments`, float64."""
