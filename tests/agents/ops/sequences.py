@@ -1,9 +1,13 @@
-"""Random sequences as a batch holds them, for functions over rows."""
+"""Random sequences as a batch holds them, for functions over rows, and mistakes in what these read of them."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.ops import LAST, MID
 from tests.ground_truth.episodes import random_stream
 
 
@@ -23,3 +27,20 @@ def random_sequences(rng: np.random.Generator, T: int, B: int) -> dict[str, Tens
         "discount": torch.from_numpy(discount),
         "step_type": torch.from_numpy(step_type.astype(np.uint8)),
     }
+
+
+# Arguments that are wrong so that a function of them has the mistake.
+MISTAKES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "shifted rewards": lambda given: {"reward": given["reward"].roll(-1, 0)},
+    "sums across ends": lambda given: {"step_type": torch.full_like(given["step_type"], MID)},
+    "ends that bootstrap": lambda given: {"discount": given["discount"].clamp(min=0.5)},
+    "truncations as deaths": lambda given: {"discount": torch.where(given["step_type"] == LAST, 0, given["discount"])},
+    "no bootstrap": lambda given: {
+        name: torch.cat((given[name][:-1], given[name][-1:] * 0)) for name in ("value", "best") if name in given
+    },
+}
+
+
+def mistaken(function: Callable[..., Any], mistake: str) -> Callable[..., Any]:
+    """Return the function with a mistake; its arguments are given by name."""
+    return lambda **given: function(**given | MISTAKES[mistake](given))

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.n_step import n_step, n_step_targets
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
-from tests.agents.ops.sequences import random_sequences
+from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import gae as truth
 
 GAMMA = 0.97
@@ -62,35 +62,12 @@ def test_n_step_advantages_are_those_of_the_definition(seed: int, n: int) -> Non
     check_n_step(n_step_targets, seed, n)
 
 
-def shifted_reward(function: Function, given: dict[str, Any]) -> Targets:
-    return function(**given | {"reward": given["reward"].roll(-1, 0)})
-
-
-def across_ends(function: Function, given: dict[str, Any]) -> Targets:
-    return function(**given | {"step_type": torch.full_like(given["step_type"], MID)})
-
-
-def ends_that_bootstrap(function: Function, given: dict[str, Any]) -> Targets:
-    return function(**given | {"discount": given["discount"].clamp(min=0.5)})
-
-
-def truncations_as_deaths(function: Function, given: dict[str, Any]) -> Targets:
-    return function(**given | {"discount": torch.where(given["step_type"] == LAST, 0, given["discount"])})
-
-
-def no_bootstrap(function: Function, given: dict[str, Any]) -> Targets:
-    return function(**given | {"value": torch.cat((given["value"][:-1], given["value"][-1:] * 0))})
-
-
-MUTATIONS = [shifted_reward, across_ends, ends_that_bootstrap, truncations_as_deaths, no_bootstrap]
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS)
-def test_the_checks_notice(mutation: Callable[[Function, dict[str, Any]], Targets]) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_checks_notice(mistake: str) -> None:
     with pytest.raises(AssertionError):
-        check_gae(lambda **given: mutation(gae, given), 0, 0.9)
+        check_gae(mistaken(gae, mistake), 0, 0.9)
     with pytest.raises(AssertionError):
-        check_n_step(lambda **given: mutation(n_step_targets, given), 0, 3)
+        check_n_step(mistaken(n_step_targets, mistake), 0, 3)
 
 
 @pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])

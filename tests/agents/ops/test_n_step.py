@@ -54,27 +54,21 @@ def test_windows_agree_with_their_whole_episodes(n: int, dtype: torch.dtype) -> 
     check(n_step, n, dtype)
 
 
-def test_check_sees_a_mask_that_reads_one_row_too_far() -> None:
-    def mutant(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
-        early = torch.where(step_type.roll(-1, 0) == LAST, LAST, MID)
-        return n_step(reward, discount, torch.cat((step_type[:1], early[1:])), gamma)
-
-    with pytest.raises(AssertionError):
-        check(mutant, 3)
+def one_row_too_far(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
+    early = torch.where(step_type.roll(-1, 0) == LAST, LAST, MID)
+    return n_step(reward, discount, torch.cat((step_type[:1], early[1:])), gamma)
 
 
-def test_check_sees_a_sum_that_runs_into_the_next_episode() -> None:
-    def mutant(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
-        return n_step(reward, discount, torch.full_like(step_type, MID), gamma)
-
-    with pytest.raises(AssertionError):
-        check(mutant, 3)
+def into_the_next_episode(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
+    return n_step(reward, discount, torch.full_like(step_type, MID), gamma)
 
 
-def test_check_sees_rewards_of_the_wrong_rows() -> None:
-    def mutant(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
-        return n_step(reward.roll(1, 0), discount, step_type, gamma)
+def rewards_of_the_wrong_rows(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
+    return n_step(reward.roll(1, 0), discount, step_type, gamma)
 
+
+@pytest.mark.parametrize("mutant", [one_row_too_far, into_the_next_episode, rewards_of_the_wrong_rows])
+def test_the_check_notices(mutant: Function) -> None:
     with pytest.raises(AssertionError):
         check(mutant, 3)
 

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.n_step import n_step
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
-from tests.agents.ops.sequences import random_sequences
+from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import vtrace as truth
 
 GAMMA = 0.97
@@ -65,24 +65,12 @@ def test_rows_that_are_not_trusted_end_the_sums(seed: int, thresholds: Threshold
     check(vtrace, seed, thresholds, drawn=trusted_sequences)
 
 
-def shifted_reward(**given: Any) -> Targets:
-    return vtrace(**given | {"reward": given["reward"].roll(-1, 0)})
-
-
 def rho_twice(**given: Any) -> Targets:
     found = vtrace(**given)
     return found._replace(advantage=found.advantage * given["log_ratio"].exp().clamp(max=given["thresholds"].advantage))
 
 
-def across_ends(**given: Any) -> Targets:
-    return vtrace(**given | {"step_type": torch.ones_like(given["step_type"])})
-
-
-def ends_that_bootstrap(**given: Any) -> Targets:
-    return vtrace(**given | {"discount": given["discount"].clamp(min=0.5)})
-
-
-@pytest.mark.parametrize("mutant", [shifted_reward, rho_twice, across_ends, ends_that_bootstrap])
+@pytest.mark.parametrize("mutant", [rho_twice, *(mistaken(vtrace, mistake) for mistake in MISTAKES)])
 def test_the_check_notices(mutant: Function) -> None:
     with pytest.raises(AssertionError):
         check(mutant, 0, Thresholds(2.0, 1.0, 2.0, 1.0))
