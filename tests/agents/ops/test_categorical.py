@@ -56,17 +56,6 @@ def test_check_sees_atoms_exchanged_with_where_they_land() -> None:
         check(mutant)
 
 
-def test_a_shift_by_whole_atoms_moves_the_mass() -> None:
-    support = torch.linspace(-10, 10, 51, dtype=torch.float64)
-    probabilities = torch.from_numpy(np.random.default_rng(0).dirichlet(np.ones(51), size=5))
-    ones, step = torch.ones(5, dtype=torch.float64), support[1] - support[0]
-    np.testing.assert_allclose(project(support, probabilities, 0 * ones, ones), probabilities, atol=1e-12)
-    moved = project(support, probabilities, 3 * step * ones, ones)
-    np.testing.assert_allclose(moved[:, 3:50], probabilities[:, :47], atol=1e-12)
-    np.testing.assert_allclose(moved[:, 50], probabilities[:, 47:].sum(1), atol=1e-12)
-    assert not moved[:, :3].any()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_mass_is_conserved_on_rainbows_support(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(1)
@@ -76,23 +65,6 @@ def test_mass_is_conserved_on_rainbows_support(dtype: torch.dtype) -> None:
     found = project(torch.linspace(-10, 10, 51, dtype=dtype), probabilities, return_, discount)
     assert (found >= 0).all()
     np.testing.assert_allclose(found.sum(1), probabilities.sum(1), rtol=1e-12 if dtype == torch.float64 else 1e-6)
-
-
-def test_the_mean_is_kept_where_nothing_is_clipped() -> None:
-    rng = np.random.default_rng(2)
-    support = torch.linspace(-10, 10, A, dtype=torch.float64)
-    probabilities = torch.from_numpy(rng.dirichlet(np.ones(A), size=B))
-    return_, discount = torch.from_numpy(rng.uniform(-1, 1, B)), torch.from_numpy(rng.uniform(0, 0.9, B))
-    mean = project(support, probabilities, return_, discount) @ support
-    np.testing.assert_allclose(mean, return_ + discount * (probabilities @ support), atol=1e-12)
-
-
-def test_what_falls_outside_goes_to_the_ends() -> None:
-    support = torch.linspace(-4, 4, A)
-    probabilities = torch.full((2, A), 1 / A)
-    found = project(support, probabilities, torch.tensor([1e9, -1e9]), torch.tensor([1.0, 0.0]))
-    np.testing.assert_allclose(found[:, [0, -1]], [[0, 1], [1, 0]], atol=1e-6)
-    assert not found[:, 1:-1].any()
 
 
 def test_cross_entropy() -> None:

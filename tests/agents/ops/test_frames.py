@@ -91,16 +91,6 @@ def test_a_bad_old_frame_does_not_pass_a_reset() -> None:
     assert stack_at(obs, step_type, torch.tensor([3]), 4).tolist() == [[0, 0, 5, 6]]
 
 
-def test_layout_of_the_window_does_not_matter() -> None:
-    obs = torch.randint(1, 255, (10, 7, 3), dtype=torch.uint8)  # [B, T, 3]
-    step_type = torch.ones((10, 7), dtype=torch.uint8)
-    index = torch.arange(10) % 7
-    found = stack_at(obs.transpose(0, 1), step_type.t(), index, 4)
-    np.testing.assert_array_equal(
-        found, stack_at(obs.transpose(0, 1).contiguous(), step_type.t().contiguous(), index, 4)
-    )
-
-
 @pytest.mark.parametrize("index", [-1, 7])
 def test_rows_outside_the_window_are_refused(index: int) -> None:
     with pytest.raises(IndexError):

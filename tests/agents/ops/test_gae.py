@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops import FIRST, LAST, MID
+from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.gae import gae
-from rainbow_iqn_apex.agents.ops.n_step import n_step, n_step_targets
+from rainbow_iqn_apex.agents.ops.n_step import n_step_targets
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
@@ -79,39 +79,6 @@ def test_its_values_are_those_of_vtrace_at_ratios_of_1(trace: float) -> None:
     assert torch.equal(found.value, other.value)
     same = torch.allclose(found.advantage, other.advantage)
     assert same == (trace == 1), "V-trace does not decay the first difference"
-
-
-def test_lambda_1_is_the_return_with_bootstrap_and_lambda_0_one_step() -> None:
-    given = sequences(21)
-    longest, shortest = gae(**given, gamma=GAMMA, trace=1), gae(**given, gamma=GAMMA, trace=0)
-    torch.testing.assert_close(longest.advantage, n_step_targets(**given, gamma=GAMMA, n=T).advantage)
-    torch.testing.assert_close(shortest.advantage, n_step_targets(**given, gamma=GAMMA, n=1).advantage)
-
-
-@pytest.mark.parametrize("n", [1, 3, 5])
-def test_targets_of_a_sequence_are_those_of_its_windows(n: int) -> None:
-    given = sequences(22)
-    found = n_step_targets(**given, gamma=GAMMA, n=n)
-    for t in range(T):
-        parts = (given[name][t : t + n + 1] for name in ("value", "reward", "discount", "step_type"))
-        value, reward, discount, step_type = parts
-        ahead = n_step(reward, discount, step_type, GAMMA)
-        wanted = ahead.return_ + ahead.discount * value.gather(0, ahead.steps.unsqueeze(0)).squeeze(0)
-        kept = found.learnable[t]
-        torch.testing.assert_close(found.value[t][kept], wanted[kept])
-
-
-@pytest.mark.parametrize(("last_discount", "wanted"), [(0.0, 4 - 30), (1.0, 4 + 0.5 * 40 - 30)])
-def test_a_truncated_episode_bootstraps_from_its_last_row_alone(last_discount: float, wanted: float) -> None:
-    value = torch.tensor([[30.0], [40.0], [1e6], [1e6]])
-    reward = torch.tensor([[1e6], [4.0], [1e6], [1e6]])
-    discount = torch.tensor([[1e6], [last_discount], [1e6], [1.0]])
-    step_type = torch.tensor([[MID], [LAST], [FIRST], [MID]], dtype=torch.uint8)
-    for found in (
-        gae(value, reward, discount, step_type, 0.5, 0.9),
-        n_step_targets(value, reward, discount, step_type, 0.5, 3),
-    ):
-        assert found.advantage[:2].tolist() == [[wanted], [0.0]]
 
 
 @pytest.mark.parametrize("function", [gae, n_step_targets])

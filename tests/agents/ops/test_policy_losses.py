@@ -190,16 +190,6 @@ def test_factors_beyond_all_numbers_leave_impact_finite() -> None:
         assert loss.isfinite() and torch.autograd.grad(loss, log_pi)[0].isfinite().all()
 
 
-def test_rows_may_be_summed_in_the_place_of_their_mean() -> None:
-    given = drawn(3, 0.3)
-    log_ratio = impact_log_ratio(given.log_pi, *others(3, given), 2)
-    rows = clipped_surrogate(log_ratio, given.advantage, given.kept, 0.2)  # [T, B]
-    assert rows.shape == (T, B) and rows[~given.kept].count_nonzero() == 0
-    mean = impact_loss(given.log_pi, *others(3, given), given.advantage, given.kept, 0.2, 2)
-    torch.testing.assert_close(-rows.sum(), mean * given.kept.sum())
-    torch.testing.assert_close(gradient(-rows.sum(), given), gradient(mean, given) * given.kept.sum())
-
-
 @of_seeds
 def test_regression_is_weighted_by_advantages_up_to_the_largest(seed: int) -> None:
     given = drawn(seed)
@@ -240,18 +230,6 @@ def test_each_loss_of_vmpo_has_gradient_into_its_own_alone() -> None:
     assert of_eta == of_policy == (None,)
 
 
-def test_a_learned_temperature_gives_weights_with_its_divergence_from_equal_ones() -> None:
-    advantage = torch.from_numpy(np.random.default_rng(1).normal(0, 3, (40, 10)))
-    kept = torch.ones(40, 10, dtype=torch.bool)
-    log_eta = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    for _ in range(300):
-        loss = vmpo_losses(torch.zeros_like(advantage), advantage, kept, log_eta.exp(), 0.1).temperature
-        (slope,) = torch.autograd.grad(loss, log_eta)
-        log_eta = (log_eta - 0.3 * slope).detach().requires_grad_()
-    weight = (advantage / log_eta.detach().exp()).flatten().softmax(0)
-    assert float((weight * (weight * 400).log()).sum()) == pytest.approx(0.1, abs=1e-3)
-
-
 def test_nothing_kept_is_nothing_learned() -> None:
     log_pi, eta = torch.zeros(T, B, requires_grad=True), torch.tensor(0.7, requires_grad=True)
     bad, kept = torch.full((T, B), torch.nan), torch.zeros(T, B, dtype=torch.bool)
@@ -278,14 +256,6 @@ def test_value_losses_are_those_of_each_row(seed: int, huber: float | None, pess
     near = recorded[given.kept].tolist() if pessimistic else None
     assert found.item() == pytest.approx(truth.value(*given.lists(), near, 0.3, huber), rel=1e-12)
     gradient(found, given)
-
-
-def test_a_clipped_value_is_never_cheaper() -> None:
-    # Mutation: minimum in the place of maximum
-    given = drawn(3)
-    plain = value_loss(given.log_pi, given.advantage, given.kept)
-    clip = ValueClip(torch.zeros(T, B, dtype=torch.float64), 0.3)
-    assert value_loss(given.log_pi, given.advantage, given.kept, clip=clip) > plain
 
 
 def test_shapes_must_fit() -> None:

@@ -72,16 +72,6 @@ def test_nothing_kept_and_equal_targets_leave_numbers_finite() -> None:
     torch.testing.assert_close(popart(features).detach(), before, rtol=1e-4, atol=1e-4)
 
 
-def test_a_state_goes_on_where_it_was_taken() -> None:
-    popart, other, features = PopArt(F), PopArt(F), torch.randn(T, B, F)
-    popart.observe(*batch(0, 9, 2))
-    other.load_state_dict(popart.state_dict())
-    popart.observe(*batch(1, 30, 5))
-    other.observe(*batch(1, 30, 5))
-    assert torch.equal(popart(features), other(features))
-    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in popart.state_dict().items())
-
-
 def test_an_actor_needs_what_is_published_and_an_optimiser_leaves_the_statistics() -> None:
     popart, actor, features = PopArt(F), PopArt(F), torch.randn(T, B, F)
     popart.observe(*batch(0, 9, 2))

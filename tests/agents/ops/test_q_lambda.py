@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops import FIRST, LAST, MID
+from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.q_lambda import q_lambda
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
@@ -61,15 +61,6 @@ def test_it_is_gaes_value_with_the_best_action_in_the_values_place(trace: float)
     given = sequences(20)
     value = gae(given["best"], given["reward"], given["discount"], given["step_type"], GAMMA, trace).value
     torch.testing.assert_close(q_lambda(**given, gamma=GAMMA, trace=trace), value)
-
-
-@pytest.mark.parametrize(("last_discount", "wanted"), [(0.0, 4.0), (1.0, 4 + 0.5 * 40)])
-def test_a_truncated_episode_bootstraps_from_its_last_row_alone(last_discount: float, wanted: float) -> None:
-    best = torch.tensor([[30.0], [40.0], [1e6], [1e6]])
-    reward = torch.tensor([[1e6], [4.0], [1e6], [1e6]])
-    discount = torch.tensor([[1e6], [last_discount], [1e6], [1.0]])
-    step_type = torch.tensor([[MID], [LAST], [FIRST], [MID]], dtype=torch.uint8)
-    assert q_lambda(best, reward, discount, step_type, 0.5, 0.9)[:2].tolist() == [[wanted], [40.0]]
 
 
 def test_targets_carry_no_gradient_and_shapes_must_fit() -> None:

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.distributions.discrete import Categorical
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
-from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.rows import Array
 from tests.agents.ops.sequences import random_sequences
@@ -147,34 +145,6 @@ def test_the_threshold_itself_is_not_trusted_nor_is_what_is_not_a_number() -> No
     assert torch.equal(trusted_rows(log_pi, log_mu, threshold), divergence < threshold)
     assert not trusted_rows(log_pi, log_mu, threshold)[2, 1]
     assert not trusted_rows(torch.full((T, B, A), torch.nan), log_mu, torch.inf).any()
-
-
-def test_the_policy_that_acted_costs_nothing_and_is_trusted() -> None:
-    log_pi = torch.randn(T, B, A).log_softmax(2).requires_grad_()
-    kept = torch.ones(T, B, dtype=torch.bool)
-    assert policy_cloning(log_pi, log_pi, kept).count_nonzero() == 0
-    assert trusted_rows(log_pi, log_pi, 1e-6).all()
-    logits = torch.randn(T, B, A, requires_grad=True)
-    policy_cloning(logits.log_softmax(2), logits.log_softmax(2), kept).sum().backward()  # type: ignore[no-untyped-call]
-    assert logits.grad is not None and logits.grad.abs().max() < 1e-6  # it is the least
-
-
-def test_an_infinite_threshold_leaves_v_trace_as_it_is() -> None:
-    rng = np.random.default_rng(0)
-    log_pi, log_mu = torch.from_numpy(rng.normal(0, 2, (2, T, B, A))).log_softmax(3)
-    log_ratio = (log_pi - log_mu)[:, :, 1]
-    given = random_sequences(rng, T, B)
-    trusted = trusted_rows(log_pi, log_mu, torch.inf)
-    assert trusted.all()
-    plain = vtrace(log_ratio, **given, gamma=0.9, thresholds=Thresholds())
-    found = vtrace(log_ratio, **given, gamma=0.9, thresholds=Thresholds(), trusted=trusted)
-    assert all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
-
-
-def test_the_divergence_of_distributions_is_the_same_function() -> None:
-    p, q = torch.randn(2, T, B, A).log_softmax(3)
-    torch.testing.assert_close(Categorical(p, A).kl(Categorical(q, A)), kl_divergence(p, q))
-    assert kl_divergence(p, q).shape == (T, B) and (kl_divergence(p, q) > 0).all()
 
 
 def test_nothing_kept_is_nothing_learned() -> None:

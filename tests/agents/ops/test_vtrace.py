@@ -102,19 +102,6 @@ def test_where_all_rows_are_trusted_nothing_changes() -> None:
     assert all(torch.equal(one, other) for one, other in zip(found, vtrace(**given), strict=True))
 
 
-def test_nothing_reaches_a_trusted_row_through_the_one_after_it() -> None:
-    given = trusted_sequences(6, 12, 40)
-    found = vtrace(**given, gamma=GAMMA, thresholds=Thresholds())
-    at, after = found.learnable[:-1], ~given["trusted"][1:]
-    before = at & after & (given["step_type"][1:-1] != LAST)  # [T - 1, B]
-    value, ratio = given["value"], given["log_ratio"].exp().clamp(max=1)
-    step = ratio * (given["reward"][1:] + GAMMA * given["discount"][1:] * value[1:] - value[:-1])  # [T, B]
-    assert before.any()
-    torch.testing.assert_close(found.advantage[:-1][before], step[:-1][before])
-    torch.testing.assert_close(found.value[:-1][before], (value[:-1] + step)[:-1][before])
-    assert torch.equal(found.value[~found.learnable], value[:-1][~found.learnable])
-
-
 def test_on_policy_and_without_decay_it_is_the_longest_n_step_return() -> None:
     T = 12
     given = sequences(3, T, 40)
@@ -128,30 +115,6 @@ def test_on_policy_and_without_decay_it_is_the_longest_n_step_return() -> None:
         bootstrap = given["value"][t:].gather(0, ahead.steps.unsqueeze(0)).squeeze(0)
         wanted = torch.where(found.learnable[t], ahead.return_ + ahead.discount * bootstrap, given["value"][t])
         torch.testing.assert_close(found.value[t], wanted)
-
-
-def test_without_thresholds_it_is_importance_sampling_at_every_step() -> None:
-    # v_t = V_t + sum over k of (gamma^k * product of ratios t..k) times the difference at k, within one long episode.
-    T, rng = 6, np.random.default_rng(0)
-    ratio, value, reward = rng.uniform(0.2, 3, T), rng.normal(size=T + 1), rng.normal(size=T + 1)
-    ones = torch.ones(T + 1, 1, dtype=torch.float64)
-    log_ratio, values, rewards = (torch.from_numpy(part)[:, None] for part in (np.log(ratio), value, reward))
-    found = vtrace(log_ratio, values, rewards, ones, ones.to(torch.uint8), GAMMA, Thresholds(*[float("inf")] * 3))
-    for t in range(T):
-        differences = reward[1:] + GAMMA * value[1:] - value[:-1]
-        wanted = value[t] + sum(GAMMA ** (k - t) * ratio[t : k + 1].prod() * differences[k] for k in range(t, T))
-        assert float(found.value[t, 0]) == pytest.approx(wanted)
-
-
-def test_lambda_scales_the_traces() -> None:
-    def values(log_ratio: Tensor, c: float, trace: float) -> Tensor:
-        given = sequences(5, 12, 40) | {"log_ratio": log_ratio}
-        return vtrace(**given, gamma=GAMMA, thresholds=Thresholds(c=c, trace=trace)).value
-
-    anywhere = sequences(5, 12, 40)["log_ratio"]
-    above = torch.where(anywhere.exp() >= 0.5, anywhere, 1.0)  # there both traces are 0.4 gamma
-    torch.testing.assert_close(values(above, 0.5, 0.8), values(above, 0.4, 1.0))
-    assert not torch.allclose(values(anywhere, 0.5, 0.8), values(anywhere, 0.4, 1.0)), "elsewhere they differ"
 
 
 def test_targets_carry_no_gradient_and_shapes_must_fit() -> None:
