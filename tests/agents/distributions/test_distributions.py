@@ -129,22 +129,20 @@ def test_the_closed_forms_are_those_of_torch(name: str) -> None:
     check_closed_forms(SPECS[name].distribution, SPECS[name])
 
 
-def test_the_check_notices_a_divergence_the_wrong_way_round() -> None:
-    class Mutant(ClippedNormal):
-        def kl(self, other: Normal) -> Tensor:
-            return ClippedNormal.kl(other, self)
+class DivergenceTheWrongWayRound(ClippedNormal):
+    def kl(self, other: Normal) -> Tensor:
+        return ClippedNormal.kl(other, self)
 
+
+class ProbabilityOfTheClippedAction(ClippedNormal):
+    def log_prob(self, raw: Tensor) -> Tensor:
+        return super().log_prob(self.to_action(raw).to(raw.dtype))
+
+
+@pytest.mark.parametrize("mutant", [DivergenceTheWrongWayRound, ProbabilityOfTheClippedAction])
+def test_the_check_notices(mutant: type[Normal]) -> None:
     with pytest.raises(AssertionError):
-        check_closed_forms(lambda parameters: Mutant(parameters, SIZE), SPECS["clipped-normal"])
-
-
-def test_the_check_notices_the_probability_of_the_clipped_instead_of_the_drawn_action() -> None:
-    class Mutant(ClippedNormal):
-        def log_prob(self, raw: Tensor) -> Tensor:
-            return super().log_prob(self.to_action(raw).to(raw.dtype))
-
-    with pytest.raises(AssertionError):
-        check_closed_forms(lambda parameters: Mutant(parameters, SIZE), SPECS["clipped-normal"])
+        check_closed_forms(lambda parameters: mutant(parameters, SIZE), SPECS["clipped-normal"])
 
 
 def test_the_check_notices_choices_that_are_cut_one_place_too_far() -> None:
