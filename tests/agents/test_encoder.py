@@ -73,13 +73,6 @@ def test_a_pool_never_makes_maps_larger() -> None:
         Trunk(spec)
 
 
-def test_the_network_twice_as_wide_is_that_of_btr() -> None:
-    trunk = Trunk(EncoderSpec(FIELDS["grey"], 4, "deep-2", 7, pool=6))
-    assert trunk.nb_features == 2304
-    convolutions = [layer for layer in trunk.modules() if isinstance(layer, nn.Conv2d)]
-    assert [layer.out_channels for layer in convolutions] == [32] * 5 + [64] * 10
-
-
 @every_trunk
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_pixel_plane_and_weight_counts(architecture: str, name: str) -> None:

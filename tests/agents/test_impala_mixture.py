@@ -150,20 +150,6 @@ def test_the_check_of_the_loss_notices(name: str, change: Any, monkeypatch: pyte
         check_loss(trusts=True, impact=True)
 
 
-def test_cloning_draws_replayed_rows_alone_back_to_what_was_recorded() -> None:
-    agent = agent_of("impala", *f"{MIX} {CLEAR}".split())
-    batch = mixed_batch(agent)
-    far_off(agent, batch)
-    now = agent.network(*agent.learning_inputs(batch))
-    computed = Computed(now.log_policy[:-1].detach().requires_grad_(), now.value.detach().requires_grad_(), None)
-    assert batch.replayed is not None
-    played = agent._played(batch)
-    loss, _ = agent._losses._clone(played, computed, (played.step_type[:-1] != LAST) & batch.replayed, 1)
-    for of in torch.autograd.grad(loss, (computed.log_policy, computed.value)):
-        moved = of.abs().flatten(2).sum(2) if of.dim() == 3 else of.abs()  # [T, B]
-        assert not moved[:, ~batch.replayed].any() and moved[:, batch.replayed].any()
-
-
 def test_only_what_the_loss_and_the_tables_need_is_recorded() -> None:
     def recorded(*words: str) -> dict[str, tuple[int, ...]]:
         agent = agent_of("impala", *words, learns=False)

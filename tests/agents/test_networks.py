@@ -32,16 +32,20 @@ def expected(linear: dict[str, tuple[int, ...]], noisy: dict[str, tuple[int, int
     return table
 
 
-def test_parameter_names_of_rainbow_iqn() -> None:
-    network = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 512, 0.1), 64)
-    noisy = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (1, 512), "fcnoisy_z_a": (18, 512)}
-    assert shapes(network) == expected(TRUNK | {"iqn_fc": (3136, 64)}, noisy)
-
-
-def test_parameter_names_of_rainbow() -> None:
-    network = CategoricalNetwork(NetworkSpec(FRAME, 4, 18, 512, 0.1), 51)
-    heads = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (51, 512)}
-    assert shapes(network) == expected(TRUNK, heads | {"fcnoisy_z_a": (918, 512)})
+@pytest.mark.parametrize(
+    ("architecture", "hidden", "trunk", "features"),
+    [
+        ("canonical", 512, TRUNK, 3136),
+        ("data-efficient", 256, {"conv1": (32, 4, 5, 5), "conv2": (64, 32, 5, 5)}, 576),
+    ],
+)
+def test_parameter_names(architecture: str, hidden: int, trunk: dict[str, tuple[int, ...]], features: int) -> None:
+    spec = NetworkSpec(FRAME, 4, 18, hidden, 0.1, architecture)
+    both = {"fcnoisy_h_v": (hidden, features), "fcnoisy_h_a": (hidden, features)}
+    of_iqn = both | {"fcnoisy_z_v": (1, hidden), "fcnoisy_z_a": (18, hidden)}
+    assert shapes(QuantileNetwork(spec, 64)) == expected(trunk | {"iqn_fc": (features, 64)}, of_iqn)
+    of_rainbow = both | {"fcnoisy_z_v": (51, hidden), "fcnoisy_z_a": (918, hidden)}
+    assert shapes(CategoricalNetwork(spec, 51)) == expected(trunk, of_rainbow)
 
 
 def test_noisy_layers_start_as_the_interface_says() -> None:
@@ -108,16 +112,6 @@ def test_a_snapshot_holds_the_noise() -> None:
         other.load_state_dict({name: value for name, value in state.items() if name != "fcnoisy_h_a.weight_epsilon"})
 
 
-def test_duelling_adds_the_mean_free_advantage() -> None:
-    network = a_network()
-    hidden, weights = torch.rand(7, 22), network.weights()
-    of_value, of_advantage = torch.split(hidden, 11, dim=1)
-    value = (of_value @ weights.value_weight.T + weights.value_bias)[:, None, :]
-    advantage = (of_advantage @ weights.advantage_weight.T + weights.advantage_bias).view(7, 3, 4)
-    torch.testing.assert_close(network.duel(hidden, weights), value + advantage - advantage.mean(1, keepdim=True))
-    torch.testing.assert_close(network.duel(hidden, weights).mean(1), value[:, 0])
-
-
 def test_the_best_actions_are_those_of_the_largest_mean_quantile() -> None:
     network, generator = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 16, 0.5), 8), torch.Generator().manual_seed(0)
     obs, taus = torch.randint(0, 256, (4, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 4)
@@ -129,36 +123,6 @@ def test_the_best_actions_are_those_of_the_largest_mean_quantile() -> None:
             assert torch.equal(best, network(obs, taus, network.weights()).mean(0).argmax(1))
         chosen |= set(best.tolist())
     assert len(chosen) > 3
-
-
-def test_quantiles_belong_to_their_sample_and_fraction() -> None:
-    network = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 16, 0.1), 8)
-    network.draw_noise(torch.Generator().manual_seed(0))
-    obs, taus = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 3)
-    with torch.no_grad():
-        together = network(obs, taus, network.weights())
-        for k in range(5):
-            for b in range(3):
-                alone = network(obs[b : b + 1], taus[k : k + 1, b : b + 1], network.weights())
-                torch.testing.assert_close(together[k, b], alone[0, 0], atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(together[0], together[1]), "fractions make a difference"
-
-
-def test_the_embedding_is_that_of_the_interface() -> None:
-    network = QuantileNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), 6)
-    obs, tau = torch.randint(0, 256, (1, 2, 5), dtype=torch.uint8), 0.3
-    cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, 7)])
-    weights = network.weights()
-    features = torch.relu(network.iqn_fc(cosines)) * network.features(obs)
-    hidden = torch.relu(features @ weights.hidden_weight.T + weights.hidden_bias)
-    torch.testing.assert_close(network(obs, torch.tensor([[tau]]), weights)[0], network.duel(hidden, weights)[..., 0])
-
-
-def test_parameter_names_of_the_data_efficient_architecture() -> None:
-    network = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 256, 0.1, "data-efficient"), 64)
-    trunk = {"conv1": (32, 4, 5, 5), "conv2": (64, 32, 5, 5), "iqn_fc": (576, 64)}
-    noisy = {"fcnoisy_h_v": (256, 576), "fcnoisy_h_a": (256, 576), "fcnoisy_z_v": (1, 256), "fcnoisy_z_a": (18, 256)}
-    assert shapes(network) == expected(trunk, noisy)
 
 
 def gradient_of(network: torch.nn.Module) -> torch.Tensor:

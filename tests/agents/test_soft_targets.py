@@ -49,17 +49,3 @@ def test_rewards_and_bootstrap_come_from_the_target_network() -> None:
     expected = transitions.return_ + torch.from_numpy(bonus) + transitions.discount * torch.from_numpy(later)
     torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-5)
     assert bonus.min() < 0
-
-
-@torch.no_grad()
-def test_at_the_limit_they_are_those_of_iqn_without_double_q() -> None:
-    agent = soft_agent(1e-9, 1e-6)
-    transitions = transitions_of(agent)
-    state = agent.generator.get_state()
-    found = agent._soft_targets(transitions)()
-    agent.generator.set_state(state)
-    target_quantiles(agent, transitions.obs)
-    later = target_quantiles(agent, transitions.next_obs)
-    best = later.mean(0).argmax(1)
-    expected = transitions.return_ + transitions.discount * later[:, torch.arange(B), best]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
