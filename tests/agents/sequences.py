@@ -1,4 +1,4 @@
-"""Agents that learn from sequences, small, and what they play in random episodes."""
+"""Agents that learn from sequences, small, and what these and other agents play in random episodes."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,9 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.sequences import SequenceAgent
 from rainbow_iqn_apex.memory.assembler import Assembler
-from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Arrays, Row, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.specs import discrete
@@ -39,7 +41,7 @@ class Played(NamedTuple):
 
     chunks: list[Chunk]
     rows: list[Row]
-    actions: list[int]
+    actions: list[Any]
     outputs: list[Arrays]  # beside each action
     states: list[Arrays]  # before each row
 
@@ -60,25 +62,33 @@ def random_row(rng: np.random.Generator, before: StepType, left: int) -> Row:
     return Row(rng.integers(0, 256, 5, dtype=np.uint8), step_type, reward, discount)
 
 
-def play(agent: Agent, steps: int, seed: int = 0, longest: int = 9) -> Played:
-    """Play episodes of 1 to `longest` actions, which end truly or by truncation."""
+def play(agent: Agent, steps: int, seed: int = 0, longest: int = 9, T: int = 10**6, dtype: str = "uint8") -> Played:
+    """Play episodes of 1 to `longest` actions, which end truly or by truncation, at step T of the run."""
     rng = np.random.default_rng(seed)
     assembler = Assembler(agent.spec, 0, agent.initial_priorities)
     played, state, left, step_type = Played([], [], [], [], []), Arrays(), 0, StepType.LAST
+    blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
     for _ in range(steps):
         if step_type == StepType.LAST:
             left = int(rng.integers(1, longest + 1))
         row = random_row(rng, step_type, left)
+        row = row._replace(obs=row.obs.astype(dtype))
         left, step_type = left - 1, row.step_type
-        blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
-        before = {name: array[0] for name, array in state.items()} or blank
-        output, state = agent.act(Rows.stack([row]), state, 10**6)
+        kept = {name: state[name][0] for name in blank} if state else blank
+        output, state = agent.act(Rows.stack([row]), state, T)
         extras = {name: array[0] for name, array in output.extras.items()}
-        kept = {name: before[name] for name, _ in agent.spec.state}
-        chunk = assembler.add(row, int(output.actions[0]), extras, kept)
+        chunk = assembler.add(row, output.actions[0], extras, kept)
         played.chunks.extend([chunk] if chunk else [])
         played.rows.append(row)
-        played.actions.append(int(output.actions[0]))
+        played.actions.append(output.actions[0])
         played.outputs.append(extras)
         played.states.append(kept)
     return played
+
+
+def replay_with(agent: Agent, environment: EnvironmentSpec, chunks: list[Chunk], capacity: int = 4000) -> Replay:
+    """Return a replay that holds these chunks."""
+    replay = Replay(agent.spec, environment, capacity, torch.Generator().manual_seed(1), CPU)
+    for number, chunk in enumerate(chunks):
+        replay.add(ChunkId(0, number), chunk)
+    return replay

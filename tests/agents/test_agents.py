@@ -14,21 +14,20 @@ from rainbow_iqn_apex.agents.ops.n_step import n_step
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
-from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.pace import share_learned
+from tests.agents.sequences import CPU, play, replay_with
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project
 from tests.ground_truth.quantile import quantile_huber_loss as slow_quantile_huber_loss
 from tests.specs import discrete
 
-CPU = torch.device("cpu")
 ACTIONS = 6
 ENVIRONMENT = discrete((5,), "uint8", ACTIONS)
 SETTINGS = (
@@ -56,29 +55,8 @@ def rows_of(rng: np.random.Generator, kinds: list[StepType]) -> Rows:
     )
 
 
-def play(agent: QLearningAgent, steps: int, seed: int = 0, T: int = 10_000) -> list[Any]:
-    """Chunks of one environment with episodes of 1 to 9 actions, that end truly or by truncation."""
-    rng = np.random.default_rng(seed)
-    assembler = Assembler(agent.spec, 0, agent.initial_priorities)
-    chunks, state, left, step_type = [], Arrays(), 0, StepType.LAST
-    for _ in range(steps):
-        step_type = StepType.FIRST if step_type == StepType.LAST else StepType.LAST if left == 0 else StepType.MID
-        left = int(rng.integers(1, 10)) if step_type == StepType.FIRST else left
-        left -= 1
-        discount = float(rng.integers(2)) if step_type == StepType.LAST else 1.0
-        reward = 0.0 if step_type == StepType.FIRST else float(rng.normal())
-        row = Row(rng.integers(0, 256, 5, dtype=np.uint8), step_type, reward, discount)
-        output, state = agent.act(Rows.stack([row]), state, T)
-        extras = {name: array[0] for name, array in output.extras.items()}
-        chunks.append(assembler.add(row, int(output.actions[0]), extras, {}))
-    return [chunk for chunk in chunks if chunk]
-
-
 def replay_of(agent: QLearningAgent) -> Replay:
-    replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
-    for number, chunk in enumerate(play(agent, 700)):
-        replay.add(ChunkId(0, number), chunk)
-    return replay
+    return replay_with(agent, ENVIRONMENT, play(agent, 700).chunks)
 
 
 RAINBOWS = ("rainbow_iqn", "rainbow")
@@ -170,7 +148,8 @@ def test_initial_priorities_follow_each_row_and_its_own_bootstrap(name: str) -> 
     kept: list[dict[str, Array]] = []
     compute = agent.initial_priorities
     agent.initial_priorities = lambda rows: kept.append(rows) or compute(rows)  # type: ignore[method-assign, func-returns-value]
-    chunk = play(agent, 100, T=0)[0]  # random actions, which are seldom the best
+    chunk = play(agent, 100, T=0).chunks[0]  # random actions, which are seldom the best
+    assert chunk.priorities is not None
     rows, prefix = kept[0], agent.spec.prefix
     for i in range(agent.spec.length):
         window = slice(prefix + i, prefix + i + 3)

@@ -21,7 +21,8 @@ from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
 from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer, make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import PARTS
-from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
+from tests.agents.sequences import play
+from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments
 from tests.agents.test_gpu_trace import PRECISIONS, RECORDED, agent_in
 from tests.programs.test_trainers import turns
 
@@ -30,23 +31,11 @@ with_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA dev
 
 
 def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
-    agent = make_agent(
-        arguments(name),
-        ENVIRONMENT,
-        torch.device("cuda", 0),
-        learns=True,
-        seed=3,
-    )
+    agent = make_agent(arguments(name), ENVIRONMENT, torch.device("cuda", 0), learns=True, seed=3)
     assert isinstance(agent, QLearningAgent)
     device = torch.device(place, 0) if place == "cuda" else torch.device("cpu")
-    replay = Replay(
-        agent.spec,
-        ENVIRONMENT,
-        4000,
-        torch.Generator(device).manual_seed(1),
-        device,
-    )
-    for number, chunk in enumerate(play(agent_of(name), 700)):
+    replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator(device).manual_seed(1), device)
+    for number, chunk in enumerate(play(agent_of(name), 700).chunks):
         replay.add(ChunkId(0, number), chunk)
     return agent, replay
 
@@ -74,7 +63,7 @@ def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
     updates(turns([0.4] * 6))
     with no_waiting():
         updates(turns([0.5] * 6))
-    for number, chunk in enumerate(play(agent_of(name), 700)):
+    for number, chunk in enumerate(play(agent_of(name), 700).chunks):
         replay.add(ChunkId(1, number), chunk)
     before = replay.checkpoint().priorities[-10:].clone()
     updates(turns([0.6] * 50))

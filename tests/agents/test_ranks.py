@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,15 +13,13 @@ from rainbow_iqn_apex.agents.distributions.normal import Normal
 from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
-from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
+from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.agents.ranks import ForgetfulRank, ThreadRank, together
-from tests.agents.sequences import CPU, ENVIRONMENT, random_row
+from tests.agents.sequences import CPU, ENVIRONMENT, play, replay_with
 from tests.agents.test_sequences import in_order
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -104,29 +101,14 @@ def agent_of(words: str, environment: EnvironmentSpec, ranks: Ranks = ALONE) -> 
 
 def chunks_of(agent: Any, environment: EnvironmentSpec, count: int) -> list[Chunk]:
     """Play short episodes, some of which end in a window's first row."""
-    rng, assembler, found = np.random.default_rng(1), Assembler(agent.spec, 0, agent.initial_priorities), list[Chunk]()
-    state, left, step_type = Arrays(), 0, StepType.LAST
-    while len(found) < count:
-        if step_type == StepType.LAST:
-            left = int(rng.integers(1, 6))
-        row = random_row(rng, step_type, left)
-        row = row._replace(obs=row.obs.astype(environment.observation.dtype))
-        left, step_type = left - 1, row.step_type
-        blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
-        kept = {name: state[name][0] for name in blank} if state else blank
-        output, state = agent.act(Rows.stack([row]), state, 10**6)
-        chunk = assembler.add(row, output.actions[0], {name: part[0] for name, part in output.extras.items()}, kept)
-        found += [chunk] if chunk else []
-    return found
+    steps = count * agent.spec.period + agent.spec.window
+    return play(agent, steps, seed=1, longest=5, dtype=environment.observation.dtype).chunks[:count]
 
 
 def batch_of(agent: Any, environment: EnvironmentSpec, size: int) -> Batch:
     """Return a batch with LAST rows in some columns, replayed ones, and importance weights."""
     if agent.spec.samples > 1:
-        replay = Replay(agent.spec, environment, 4000, torch.Generator().manual_seed(1), CPU)
-        for number, chunk in enumerate(chunks_of(agent, environment, 5)):
-            replay.add(ChunkId(0, number), chunk)
-        drawn = replay.sample(size, 0.0)
+        drawn = replay_with(agent, environment, chunks_of(agent, environment, 5)).sample(size, 0.0)
         batch = Batch({name: drawn.rows[name].clone() for name in drawn.rows}, {})
         batch.rows["step_type"][agent.spec.prefix, : size // 3] = StepType.LAST
     else:

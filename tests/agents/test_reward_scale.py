@@ -8,7 +8,7 @@ import torch
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Row
-from tests.agents import test_ranks
+from tests.agents import sequences
 from tests.agents.sequences import random_row
 from tests.agents.test_ranks import CASES, agent_of, batch_of
 from tests.agents.test_sequences import weights_of
@@ -29,7 +29,7 @@ def learned(
         drawn = random_row(*given)
         return drawn._replace(reward=unit * drawn.reward)
 
-    patch.setattr(test_ranks, "random_row", row)
+    patch.setattr(sequences, "random_row", row)
     agent = agent_of(f"{words} --reward-clip 0.5 --reward-scale {scale}", environment)
     batch = batch_of(agent, environment, 12)
     agent.update(batch, 0.5)

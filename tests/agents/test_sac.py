@@ -2,7 +2,6 @@
 
 import copy
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +10,14 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.sac.agent import Sac
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
-from tests.agents.sequences import CPU, random_row
+from tests.agents.sequences import CPU, play, random_row, replay_with
 from tests.agents.test_sequences import check_equal, weights_of
 from tests.ground_truth.sac import Reference
 from tests.programs.test_trainers import Refuses
@@ -42,32 +39,13 @@ def agent_of(action: ActionSpec, *more: str, seed: int = 3, obs: Field = VECTOR)
     return agent
 
 
-def chunks_of(agent: Sac, steps: int = 1000, longest: int = 9) -> list[Chunk]:
-    """Play episodes of 1 to `longest` actions, which end truly or by truncation."""
-    rng, assembler, found = np.random.default_rng(0), Assembler(agent.spec, 0, agent.initial_priorities), list[Chunk]()
-    state: dict[str, Any] = {}
-    left, step_type = 0, StepType.LAST
-    for step in range(steps):
-        if step_type == StepType.LAST:
-            left = int(rng.integers(1, longest + 1))
-        row = random_row(rng, step_type, left)
-        left, step_type = left - 1, row.step_type
-        output, state = agent.act(Rows.stack([row]), state, step)
-        if chunk := assembler.add(row, output.actions[0], {}, {}):
-            found.append(chunk)
-    return found
-
-
-def replay_of(agent: Sac, environment: EnvironmentSpec, chunks: list[Chunk]) -> Replay:
-    replay = Replay(agent.spec, environment, 2000, torch.Generator().manual_seed(1), CPU)
-    for number, chunk in enumerate(chunks):
-        replay.add(ChunkId(0, number), chunk)
-    return replay
+def replay_of(agent: Sac, action: ActionSpec) -> Replay:
+    return replay_with(agent, EnvironmentSpec(VECTOR, action), play(agent, 1000).chunks, 2000)
 
 
 def batch_of(agent: Sac, action: ActionSpec, size: int = 100) -> Batch:
     """Draw a batch of what the agent has played, with LAST rows among its first ones."""
-    batch = replay_of(agent, EnvironmentSpec(VECTOR, action), chunks_of(agent)).sample(size, 0.0)
+    batch = replay_of(agent, action).sample(size, 0.0)
     rows = {name: batch.rows[name].clone() for name in batch.rows}
     rows["step_type"][agent.spec.prefix, :7] = StepType.LAST  # a uniform replay never begins there
     return Batch(rows, {})
@@ -205,9 +183,7 @@ def test_the_temperature_brings_the_entropy_to_its_target(action: ActionSpec, sh
 def test_a_restored_agent_learns_on_exactly(action: ActionSpec, more: str) -> None:
     # Mutation: leave critics, target or temperature out of `parts`.
     agent, other = agent_of(action, *more.split()), agent_of(action, *more.split(), seed=8)
-    environment = EnvironmentSpec(VECTOR, action)
-    chunks = recurrent_chunks(agent) if agent.spec.state else chunks_of(agent)
-    replay = replay_of(agent, environment, chunks)
+    replay = replay_of(agent, action)
     batches = [replay.sample(16, 0.0) for _ in range(8)]
     for batch in batches[:4]:
         agent.update(batch, 0.0)
@@ -217,22 +193,6 @@ def test_a_restored_agent_learns_on_exactly(action: ActionSpec, more: str) -> No
         assert agent.update(batch, 0.0).metrics == other.update(batch, 0.0).metrics
     for name, part in agent.parts.items():
         check_equal(part.state_dict(), other.parts[name].state_dict(), name)
-
-
-def recurrent_chunks(agent: Sac) -> list[Chunk]:
-    """Play with an LSTM, whose state travels with the chunks."""
-    rng, assembler, found = np.random.default_rng(0), Assembler(agent.spec, 0, agent.initial_priorities), list[Chunk]()
-    blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
-    state: dict[str, Any] = {}
-    step_type = StepType.LAST
-    for step in range(400):
-        row = random_row(rng, step_type, int(rng.integers(0, 12)))
-        step_type = row.step_type
-        before = {name: state[name][0] for name in blank} if state else blank
-        output, state = agent.act(Rows.stack([row]), state, step)
-        if chunk := assembler.add(row, output.actions[0], {}, before):
-            found.append(chunk)
-    return found
 
 
 # --- acting ---
@@ -263,7 +223,7 @@ def test_the_first_actions_are_uniform_and_later_ones_the_policy_s(action: Actio
 
 def test_chunks_hold_the_actions_as_the_environment_gets_them() -> None:
     agent = agent_of(NUMBERS)
-    for chunk in chunks_of(agent, 400):
+    for chunk in play(agent, 400).chunks:
         assert chunk.rows["action"].dtype == np.float32
         assert NUMBERS.error(chunk.rows["action"]) == ""
 
@@ -281,7 +241,7 @@ def test_several_choices_at_once_are_refused() -> None:
 @pytest.mark.parametrize("n", ["1", "3"])
 def test_an_update_never_looks_at_values(action: ActionSpec, n: str) -> None:
     agent = agent_of(action, "--max-gradient-norm", "1", "--multi-step", n)
-    replay = replay_of(agent, EnvironmentSpec(VECTOR, action), chunks_of(agent))
+    replay = replay_of(agent, action)
     make_trainer(agent, replay, 10, CPU)([Turn(0.1, 4)])  # what is made once
     with Refuses():
         batch = replay.sample(10, torch.tensor(0.5))

@@ -12,13 +12,12 @@ from rainbow_iqn_apex.agents.networks import core
 from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.sequences import SequenceAgent
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
-from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Rows, StepType
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
-from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row
+from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row, replay_with
 from tests.programs.test_trainers import Refuses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -283,9 +282,7 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("memory_of_a_gpu")
 def test_a_replay_of_sequences_learns_as_on_a_gpu() -> None:
     agent = agent_of("r2d2")
-    replay = Replay(agent.spec, ENVIRONMENT, 400, torch.Generator().manual_seed(1), CPU)
-    for number, chunk in enumerate(play(agent, 300).chunks):
-        replay.add(ChunkId(0, number), chunk)
+    replay = replay_with(agent, ENVIRONMENT, play(agent, 300).chunks, 400)
     before = replay.checkpoint().priorities.clone()
     metrics = make_trainer(agent, replay, 4, CPU)([Turn(0.1, 4), Turn(0.2, 8)])
     assert all(torch.isfinite(value) for made in metrics for value in made.values())

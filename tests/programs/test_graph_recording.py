@@ -10,7 +10,6 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
-from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.graph_recording import Recorder, Work
 from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer
@@ -37,11 +36,8 @@ def learning(name: str) -> Learning:
         if network is not None:
             network.register_buffer("seen", torch.zeros((), dtype=torch.int64))
     agent.network.register_forward_hook(lambda network, *_: network.seen.add_(1) and None)
-    played = module.play(agent, 200)
-    replay = Replay(agent.spec, module.ENVIRONMENT, 1000, torch.Generator().manual_seed(1), CPU)
-    for number, chunk in enumerate(getattr(played, "chunks", played)):
-        replay.add(ChunkId(0, number), chunk)
-    return Learning(agent, replay)
+    chunks = sequences.play(agent, 200).chunks
+    return Learning(agent, sequences.replay_with(agent, module.ENVIRONMENT, chunks, 1000))
 
 
 class Rerun:

@@ -18,7 +18,8 @@ from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
 from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
 from tests.agents.ranks import ThreadRank, together
-from tests.agents.test_agents import ENVIRONMENT, agent_of, play
+from tests.agents.sequences import play
+from tests.agents.test_agents import ENVIRONMENT, agent_of
 from tests.start_script import free_port
 
 CPU = torch.device("cpu")
@@ -89,7 +90,7 @@ def test_learners_with_different_weights_save_nothing() -> None:
 def test_the_largest_importance_weight_is_that_of_all_learners_samples() -> None:
     """The other learner's least probability is a third of this one's."""
     agent = agent_of("rainbow_iqn")
-    chunks = play(agent, 700)
+    chunks = play(agent, 700).chunks
 
     def drawn(least_of_all: Callable[[Tensor], Tensor] | None) -> Tensor:
         generator = torch.Generator().manual_seed(1)
