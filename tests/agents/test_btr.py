@@ -35,13 +35,6 @@ def test_the_paper_s_network_has_its_parameters() -> None:
     assert round(weights / 1e6, 1) == 2.9, "as the paper counts them, with 18 actions"
 
 
-def test_it_learns_at_its_ratio() -> None:
-    args = read()
-    assert (args.batch_size, args.replay_frequency, args.nb_env_per_actor) == (256, 64, 64)
-    assert (args.discount, args.priority_weight, args.final_priority_weight) == (0.997, 0.2, 0.2)
-    assert args.own.errors() == []
-
-
 def test_fast_samples_each_row_once_with_a_plain_network() -> None:
     args = read("--preset fast")
     assert args.batch_size == args.replay_frequency == 256
