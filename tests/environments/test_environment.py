@@ -9,7 +9,6 @@ import pytest
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, Entry, make_environment
-from rainbow_iqn_apex.memory.rows import StepType
 from tests.processes import ROOT, run
 from tests.specs import discrete
 
@@ -45,19 +44,6 @@ def test_the_register_alone_loads_no_environment_and_no_opencv() -> None:
     check = f"import sys, rainbow_iqn_apex.environments.registry; assert not {slow} & set(sys.modules)"
     code, _, errors = run("-c", check)
     assert code == 0, errors
-
-
-def test_the_loop_that_the_interface_opens_with() -> None:
-    environment = make_environment(EnvironmentSettings(game="breakout"), 1)
-    row, steps = environment.reset(), 0
-    kinds = [row.step_type]
-    while row.step_type != StepType.LAST:
-        row = environment.step(1 + steps % 4)
-        kinds.append(row.step_type)
-        steps += 1
-    assert kinds == [StepType.FIRST] + [StepType.MID] * (steps - 1) + [StepType.LAST]
-    assert environment.end == "game_over"
-    environment.close()
 
 
 @pytest.mark.parametrize("changes", [{"action_repeat": 0}, {"proba_sticky_actions": -0.1}, {"proba_sticky_actions": 2}])

@@ -5,9 +5,8 @@ import pytest
 
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
-from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import StepType
-from tests.saber.reference import Reference, bilinear, end_after, make_atari, observation, random_actions, resized
+from tests.saber.reference import Reference, end_after, make_atari, observation, random_actions, resized
 
 
 # space_invaders blinks: with the last frame alone, or with the maximum of other frames, most pixels of shots differ.
@@ -36,16 +35,6 @@ def test_every_row_equals_the_slow_reference(game: str, repeat: int) -> None:
     assert last_alone < 450 or game != "space_invaders"
 
 
-def test_the_resize_is_bilinear() -> None:
-    environment = make_environment(EnvironmentSettings(game="ms_pacman"), 0)
-    reference = Reference("ms_pacman", 0)
-    reference.ale.reset_game()
-    expected = bilinear(reference.ale.getScreenGrayscale())
-    difference = np.abs(environment.reset().obs - expected)
-    assert expected.std() > 20
-    assert difference.max() <= 1  # nearest, area and cubic differ by more than 20
-
-
 # The second step is cut: with n frames reached, frame 3 is seen from n = 3 on and frame 4 at n = 4 only. A program that
 # kept the frame before, or left its buffer from the last step, would not be black at n = 1 and n = 2.
 @pytest.mark.parametrize("reached", [1, 2, 3, 4])
@@ -62,28 +51,6 @@ def test_frames_that_are_not_reached_are_black(monkeypatch: pytest.MonkeyPatch, 
     expected = [np.zeros((84, 84)), np.zeros((84, 84)), resized(frames[-1]), observation(frames)][reached - 1]
     assert np.array_equal(row.obs, expected)
     assert (row.step_type, row.discount, environment.end) == (StepType.LAST, 0, "game_over")
-
-
-def test_observations_are_the_callers_to_keep() -> None:
-    environment = make_environment(EnvironmentSettings(game="space_invaders"), 0)
-    rows = [environment.reset()] + [environment.step(1) for _ in range(50)]
-    copies = [row.obs.copy() for row in rows]
-    rows += [environment.step(4) for _ in range(50)]
-    assert all(np.array_equal(row.obs, copy) for row, copy in zip(rows, copies, strict=False))
-    assert len({row.obs.ctypes.data for row in rows}) == len(rows)
-
-
-# skiing and lost_luggage have 9 legal actions in ALE, pong's minimal set has 6.
-@pytest.mark.parametrize("game", ["pong", "skiing", "lost_luggage", "air_raid", "breakout"])
-def test_eighteen_actions_and_one_shape_in_every_game(game: str) -> None:
-    environment = make_environment(EnvironmentSettings(game=game), 0)
-    assert (environment.spec.action, environment.spec.observation.shape) == (Discrete(18), (84, 84))
-    assert (environment.spec.observation.dtype, environment.action_repeat) == ("uint8", 4)
-    rows = [environment.reset()] + [environment.step(action) for action in range(18)]
-    assert all(row.obs.shape == (84, 84) and row.obs.dtype == np.uint8 for row in rows)
-    for wrong in (-1, 18):
-        with pytest.raises(ValueError, match="no such action"):
-            environment.step(wrong)
 
 
 def test_a_reset_plays_no_frame() -> None:

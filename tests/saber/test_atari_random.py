@@ -20,14 +20,6 @@ def rows_of(seed: int, game: str = "breakout", sticky: float = 0.25) -> list[Row
     return play(environment, random_actions(450))
 
 
-def test_a_seed_decides_everything_and_seeds_differ() -> None:
-    first, again, other = rows_of(1), rows_of(1), rows_of(2)
-    assert len(first) > 401  # with the beginning of another episode
-    assert len(first) == len(again)
-    assert all(map(same, first, again))
-    assert not all(map(same, first, other))
-
-
 def test_stickiness_is_all_that_is_random() -> None:
     assert all(map(same, rows_of(1, sticky=0), rows_of(2, sticky=0)))
 
@@ -35,15 +27,6 @@ def test_stickiness_is_all_that_is_random() -> None:
 @pytest.mark.parametrize("seed", [-1, 2**31 + 5, 2**63])
 def test_any_integer_is_a_seed(seed: int) -> None:
     assert same(rows_of(seed)[20], rows_of(seed)[20])
-
-
-def test_episodes_of_one_environment_differ() -> None:
-    environment = make_environment(EnvironmentSettings(game="breakout"), 1)
-    episodes = []
-    for _ in range(2):
-        environment.reset()
-        episodes.append([environment.step(action) for action in random_actions(100)])
-    assert not all(map(same, *episodes))
 
 
 def paddle(environment: AtariEnvironment) -> int:

@@ -98,14 +98,3 @@ def test_the_games_own_end_wins_over_the_clock(monkeypatch: pytest.MonkeyPatch, 
     environment = make_environment(EnvironmentSettings(saber_mode=saber_mode), 0)
     environment.reset()
     assert last_of(environment) == (15, 0.0, "game_over")
-
-
-def test_no_step_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    end_after(monkeypatch, 3)
-    environment = make_environment(EnvironmentSettings(), 0)
-    environment.reset()
-    assert environment.step(0).step_type == StepType.LAST
-    with pytest.raises(ValueError, match="reset first"):
-        environment.step(0)
-    assert environment.reset().step_type == StepType.FIRST
-    assert environment.end == ""

@@ -8,7 +8,6 @@ import pytest
 
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
-from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.saber import emulator_state
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
@@ -152,11 +151,3 @@ def test_a_snapshot_does_not_change_what_follows_and_is_not_changed_by_it() -> N
         copies.append({name: array.copy() for name, array in snapshots[-1].items()})
     for snapshot, copy in zip(snapshots, copies, strict=True):
         assert_same_arrays(snapshot, copy)
-
-
-def test_a_snapshot_travels_on_the_wire() -> None:
-    environment = playing("pong", 0, 20)
-    snapshot = environment.snapshot()
-    packet = wire.decode(wire.encode(wire.Tag.STATE, {}, snapshot))
-    assert_same_arrays(packet.arrays, snapshot)
-    dirty("pong").restore(packet.arrays)

@@ -104,17 +104,6 @@ def test_one_frame_in_four_repeats_the_action_before(game: str) -> None:
     assert abs(kept / told - 0.25) < 4.5 * (0.25 * 0.75 / told) ** 0.5
 
 
-@pytest.mark.slow
-def test_a_game_that_gives_nothing_is_stuck_after_five_minutes() -> None:
-    environment = make("breakout", 0)  # nobody serves the ball
-    for _ in range(2):
-        row, steps = environment.reset(), 0
-        while row.step_type != StepType.LAST:
-            row, steps = environment.step(0), steps + 1
-            assert row.reward == 0
-        assert (steps, environment.end, row.discount) == (4501, "stuck", 0)
-
-
 @pytest.mark.parametrize(
     ("game", "limit"), [("asterix", 10**6), ("defender", 10**6), ("video_pinball", 10**6), ("atlantis", 10**8)]
 )
@@ -129,16 +118,3 @@ def test_a_score_that_rolls_over_goes_on_rising(monkeypatch: pytest.MonkeyPatch,
     environment = make(game, 0)
     environment.reset()
     assert sum(environment.step(0).reward for _ in range(10)) == points
-
-
-def test_a_clock_near_a_hundred_hours() -> None:
-    # The clock is the count of agent steps that a snapshot holds: 100 hours are 5.4 million of 4 frames.
-    environment = make("pong", 0)
-    environment.reset()
-    environment.step(0)
-    arrays = environment.snapshot()
-    arrays["counters"][0] = 100 * 60 * 60 * 60 // 4 - 3
-    environment.restore(arrays)
-    rows = [environment.step(0) for _ in range(3)]
-    assert [row.step_type for row in rows] == [StepType.MID, StepType.MID, StepType.LAST]
-    assert (environment.end, rows[-1].discount) == ("time_limit", 0)
