@@ -15,13 +15,9 @@ _GYMNASIUM_ID = re.compile(r"^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v[0-9]+)
 PUBLISHED_ACTIONS = {"skiing": (0, 2, 3, 4, 5, 6, 7, 8, 9)}
 
 
-def games() -> list[str]:
-    """Return all playable games in alphabetical order, in snake_case, such as "ms_pacman"."""
-    return list(_games())
-
-
 @cache
-def _games() -> tuple[str, ...]:
+def games() -> tuple[str, ...]:
+    """Return all playable games in alphabetical order, in snake_case, such as "ms_pacman"."""
     # ale-py also ships combat, joust, maze_craze and warlords, which are for several players. Loading one of them as a
     # game of one player ends the whole process.
     names = sorted(roms.get_all_rom_ids())
@@ -46,11 +42,11 @@ def fault_of_rom(name: str) -> str:
 
 def check_game(name: str) -> str | None:
     """Return what is wrong with this name of a game, and which names are close; None if the name is right."""
-    if name in _games():
+    if name in games():
         return None
     if name in roms.get_all_rom_ids() and (fault := fault_of_rom(name)):
         return f"the ROM of {name} cannot be used: {fault}"
-    hint = suggestion(_meant(name), f"there are {', '.join(_games())}")
+    hint = suggestion(_meant(name), f"there are {', '.join(games())}")
     return f"unknown game {name!r}; {hint}"
 
 
@@ -58,7 +54,7 @@ def _meant(name: str) -> list[str]:
     """Return the games that a name in another spelling may mean: "Ms. Pacman", or an id of Gymnasium."""
     stem = _GYMNASIUM_ID.sub("", name)
     letters = re.sub(r"[\W_]", "", stem).lower()
-    if same := [game for game in _games() if game.replace("_", "") == letters]:
+    if same := [game for game in games() if game.replace("_", "") == letters]:
         return same
     snake_case = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.-]+", "_", stem).lower()
-    return nearest(snake_case, _games())
+    return nearest(snake_case, games())
