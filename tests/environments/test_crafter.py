@@ -5,14 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments import extras
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.common import open_environment
 
 ENV = "crafter:CrafterReward-v1"
 NOTHING = 0  # an action
@@ -21,18 +17,6 @@ needs_crafter = pytest.mark.skipif(bool(missing("crafter")), reason=missing("cra
 
 def make(**settings: Any) -> Any:
     return make_environment(EnvironmentSettings(env=ENV, **settings), 1)
-
-
-def test_a_wrong_name_is_told_the_right_one() -> None:
-    with pytest.raises(UserError, match="--env: crafter has no environment 'Crafter-v1'; there is CrafterReward-v1"):
-        open_environment(Args(env="crafter:Crafter-v1"), 0)
-
-
-def test_a_missing_extra_is_one_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    told = r"the extra crafter is missing; install it with: \S+ -m pip install 'crafter>=1.8.3'$"
-    with pytest.raises(UserError, match=told):
-        open_environment(Args(env=ENV), 0)
 
 
 @pytest.mark.slow

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.environments.dmlab import environment as dmlab
 from rainbow_iqn_apex.environments.dmlab.level_cache import LevelCache
 from rainbow_iqn_apex.environments.dmlab.levels import DMLAB30, levels_of, path_of, scores_of
@@ -54,21 +53,6 @@ def play_out(environment: Environment) -> list[Row]:
     while rows[-1].step_type != StepType.LAST:
         rows.append(environment.step(len(rows) % 9))
     return rows
-
-
-@pytest.mark.parametrize(
-    ("level", "says"),
-    [
-        (
-            "explore_goal_location_small",
-            "no level 'explore_goal_location_small'; did you mean explore_goal_locations_small",
-        ),
-        ("xyz", "no level 'xyz'; one of your own is named by its path, with a slash"),
-    ],
-)
-def test_a_level_that_there_is_not_is_refused(level: str, says: str) -> None:
-    with pytest.raises(UserError, match=f"^--env: .*{re.escape(says)}"):
-        open_environment(Args(env=f"dmlab:{level}", environment=DmlabOptions()), 0)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.nle.environment import TASKS
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, Entry, make_environment
+from rainbow_iqn_apex.environments.vizdoom.environment import SCENARIOS
+from rainbow_iqn_apex.programs.common import open_environment
 from tests.processes import ROOT, run
 from tests.specs import discrete
 
@@ -28,6 +33,31 @@ def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(ENVIRONMENTS, "chain", raising=False)  # other tests may have added it
     with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, crafter, dmlab, "):
         make_environment(EnvironmentSettings(env="atary"), 0)
+
+
+WRONG = {
+    "crafter:Crafter-v1": "crafter has no environment 'Crafter-v1'; there is CrafterReward-v1",
+    "dmlab:explore_goal_location_small": "did you mean explore_goal_locations_small",
+    "dmlab:xyz": "DeepMind Lab has no level 'xyz'; one of your own is named by its path, with a slash",
+    "football:academy_empty_gaol_close": "has no scenario 'academy_empty_gaol_close'; did you mean academy_empty_goal",
+    "football:5vs5": "did you mean 5_vs_5",
+    "football:11_vs_11_easy": "did you mean .*11_vs_11_easy_stochastic",
+    "nle:NetHackScor-v0": "nle has no task 'NetHackScor-v0'; did you mean NetHackScore-v0",
+    "nle:nethackgold-v0": "did you mean NetHackGold-v0",
+    "nle:xyz": f"there are: {', '.join(TASKS)}",
+    "procgen:coinrum": "procgen knows no game 'coinrum'; did you mean coinrun",
+    "procgen:xyz": "there are bigfish, bossfight",
+    "vizdoom:my-way-hom": "vizdoom has no scenario 'my-way-hom'; did you mean my_way_home",
+    "vizdoom:Deathmatch": "did you mean deathmatch",
+    "vizdoom:zzz": f"there are: {', '.join(SCENARIOS)}",
+}
+
+
+@pytest.mark.parametrize("env", WRONG)
+def test_a_wrong_name_is_told_the_nearest_ones_in_one_line(env: str) -> None:
+    with pytest.raises(UserError, match=f"^--env: .*{WRONG[env]}") as raised:
+        open_environment(Args(env=env), 0)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("env", ["counter", "counter:Three-v1"])
@@ -52,11 +82,12 @@ def test_impossible_settings(changes: dict[str, Any]) -> None:
         make_environment(EnvironmentSettings(**changes), 0)
 
 
-def test_rendering_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("env", ["atari", "gymnasium:CartPole-v1"])
+def test_rendering_without_a_display_is_an_error(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match="there is no display"):
-        make_environment(EnvironmentSettings(render=True), 0)
+        make_environment(EnvironmentSettings(env=env, render=True), 0)
 
 
 def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,25 +50,6 @@ def planes_of(environment: Environment, obs: Array) -> Array:
 # --- names and options ---
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, env: str, own: FootballOptions, *there: str) -> str:
-    """Return what is told where these modules are there."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: name in there or None)
-    monkeypatch.setattr(football, "find_spec", lambda name: name in there or None)
-    with pytest.raises(UserError) as raised:
-        open_environment(Args(env=env, environment=own), 0)
-    return str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("scenario", "near"),
-    [("academy_empty_gaol_close", CLOSE), ("5vs5", "5_vs_5"), ("11_vs_11_easy", "11_vs_11_easy_stochastic")],
-)
-def test_a_wrong_name_is_told_with_the_nearest_ones(scenario: str, near: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = refusal(monkeypatch, f"football:{scenario}", FootballOptions())
-    assert told.startswith(f"--env: football has no scenario {scenario!r}; did you mean ") and near in told
-    assert "\n" not in told
-
-
 @pytest.mark.parametrize(
     ("engine", "there", "told"),
     [
@@ -80,7 +61,11 @@ def test_a_wrong_name_is_told_with_the_nearest_ones(scenario: str, near: str, mo
 def test_a_missing_engine_is_one_line_that_installs_it(
     engine: str, there: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = refusal(monkeypatch, f"football:{CLOSE}", FootballOptions(football_engine=engine), *there)
+    for module in (extras, football):
+        monkeypatch.setattr(module, "find_spec", lambda name: name in there or None)
+    with pytest.raises(UserError) as raised:
+        open_environment(Args(env=f"football:{CLOSE}", environment=FootballOptions(football_engine=engine)), 0)
+    line = str(raised.value)
     assert line.startswith("--env: football cannot be made: ") and told in line and "\n" not in line
 
 

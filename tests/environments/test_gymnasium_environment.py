@@ -278,14 +278,6 @@ def test_a_snapshot_is_a_byte_per_action() -> None:
     assert max(sizes) < sizes[0] + 499
 
 
-def test_many_actions(scripted: MakeScripted) -> None:
-    environment = scripted(COIN, [0, 0, 0], actions=spaces.Discrete(1000))
-    environment.reset()
-    environment.step(999)
-    arrays = wire.decode(wire.encode(wire.Tag.STATE, {}, environment.snapshot())).arrays
-    assert arrays["actions"].tolist() == [999]
-
-
 def test_a_snapshot_before_the_first_episode() -> None:
     one, other = make("CartPole-v1", 1), make("CartPole-v1", 2)
     other.restore(one.snapshot())
@@ -334,13 +326,6 @@ def test_rounding_is_no_other_course() -> None:
 
 
 # --- windows ---
-
-
-def test_rendering_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(RuntimeError, match="there is no display"):
-        make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1", render=True), 0)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pygame") is not None, reason="pygame is there")

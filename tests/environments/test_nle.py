@@ -1,6 +1,5 @@
 """NLE: its tasks, what is seen, how its episodes end, and what NetHack leaves behind in the process."""
 
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments import extras
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.nle import environment as nle_environment
@@ -20,7 +16,6 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.environment_spec import unpack
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.common import open_environment
 from tests.saber.reference import same
 
 SEARCH = 22  # an action, which lets time pass
@@ -29,26 +24,6 @@ needs_nle = pytest.mark.skipif(bool(missing("nle")), reason=missing("nle"))
 
 def make(task: str = "NetHackScore-v0", seed: int = 1, **settings: Any) -> Any:
     return make_environment(EnvironmentSettings(env=f"nle:{task}", **settings), seed)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    {
-        "NetHackScor-v0": "did you mean NetHackScore-v0",
-        "nethackgold-v0": "did you mean NetHackGold-v0",
-        "xyz": f"there are: {', '.join(TASKS)}",
-    }.items(),
-)
-def test_a_wrong_name_is_told_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"--env: nle has no task {name!r}; {hint}")):
-        open_environment(Args(env=f"nle:{name}"), 0)
-
-
-def test_a_missing_package_is_one_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    told = r"the extra nle is missing; install it with: \S+ -m pip install --no-deps 'nle>=1.3.0'$"
-    with pytest.raises(UserError, match=told):
-        open_environment(Args(env="nle:NetHackScore-v0"), 0)
 
 
 @needs_nle

@@ -1,22 +1,16 @@
 """Procgen: what is refused, which levels are played, and how its episodes end."""
 
-import re
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments import extras
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.procgen.engine import Engine
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.common import open_environment
 
 NOTHING = 4  # an action
 needs_procgen = pytest.mark.skipif(bool(missing("procgen")), reason=missing("procgen"))
@@ -27,30 +21,15 @@ def make(game: str, seed: int = 1, own: ProcgenOptions | None = None, **settings
 
 
 @pytest.mark.parametrize(
-    ("game", "options", "says"),
+    ("game", "mode", "says"),
     [
-        ("coinrum", {}, "procgen knows no game 'coinrum'; did you mean coinrun"),
-        ("xyz", {}, "there are bigfish, bossfight"),
-        (
-            "coinrun",
-            {"procgen_mode": "memory"},
-            "--procgen-mode: coinrun has no levels of mode memory, which caveflyer",
-        ),
-        ("bigfish", {"procgen_mode": "exploration"}, "--procgen-mode: bigfish has no levels of mode exploration"),
+        ("coinrun", "memory", "--procgen-mode: coinrun has no levels of mode memory, which caveflyer"),
+        ("bigfish", "exploration", "--procgen-mode: bigfish has no levels of mode exploration"),
     ],
 )
-def test_what_procgen_does_not_play_is_refused(game: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
-        make(game, own=ProcgenOptions(**options))
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there is no procgen2")
-def test_a_missing_package_is_one_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    with pytest.raises(
-        UserError, match=r"procgen:maze cannot be made: .* -m pip install --no-deps 'procgen2>=0.10.7'$"
-    ):
-        open_environment(Args(env="procgen:maze", environment=ProcgenOptions()), 0)
+def test_a_mode_that_a_game_does_not_have_is_refused(game: str, mode: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make(game, own=ProcgenOptions(procgen_mode=mode))
 
 
 @pytest.mark.parametrize(

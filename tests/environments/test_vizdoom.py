@@ -1,7 +1,6 @@
 """VizDoom: its names, what is seen and done, where episodes end, and the engine, which is a process of its own."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,9 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.environments import extras
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
@@ -25,7 +22,6 @@ from rainbow_iqn_apex.environments.vizdoom.environment import SCENARIOS
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import Discrete, Field, MultiDiscrete, packed, unpack
 from rainbow_iqn_apex.memory.rows import Row, StepType
-from rainbow_iqn_apex.programs.common import open_environment
 from tests.deadline import wait_until
 from tests.saber.reference import same
 
@@ -53,26 +49,6 @@ def episode(environment: Environment, action: Any) -> list[Row]:
     while rows[-1].step_type != StepType.LAST:
         rows.append(environment.step(action))
     return rows
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    {
-        "my-way-hom": "did you mean my_way_home?",
-        "Deathmatch": "did you mean deathmatch?",
-        "zzz": f"there are: {', '.join(SCENARIOS)}",
-    }.items(),
-)
-def test_a_wrong_name_is_told_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"--env: vizdoom has no scenario {name!r}; {hint}")):
-        open_environment(Args(env=f"vizdoom:{name}"), 0)
-
-
-def test_a_missing_extra_is_one_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    told = r"--env: basic cannot be made: the extra vizdoom is missing; install it with: \S+ -m pip install 'vizdoom.*"
-    with pytest.raises(UserError, match=told):
-        open_environment(Args(env="vizdoom:basic"), 0)
 
 
 @pytest.mark.slow
