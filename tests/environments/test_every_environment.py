@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 from rainbow_iqn_apex.memory.rows import Row, StepType
 from tests.environments.dmlab import stand_in
-from tests.processes import run
+from tests.environments.resume import check_new_process
 from tests.saber.reference import play, same
 
 # A new environment gets a line here. These end in all ways: by the game, by a limit, at random and never.
@@ -159,18 +159,7 @@ def test_a_new_process_continues_byte_for_byte(tmp_path: Path, env: str) -> None
     environment = make(env, 4)
     environment.reset()
     play(environment, random_actions(environment, 130))
-    future = random_actions(environment, 300, seed=5)
-    saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
-    snapshot: dict[str, Any] = environment.snapshot()
-    np.savez(saved, env=env, game=EXAMPLES[env], future=future, **snapshot)
-    code, _, errors = run("-m", "tests.environments.resume", saved, continued)
-    assert code == 0, errors
-    rows = play(environment, future)
-    with np.load(continued) as result:
-        assert np.array_equal(result["obs"], [row.obs for row in rows])
-        assert np.array_equal(result["numbers"], [[row.step_type, row.reward, row.discount] for row in rows])
-        for name, array in environment.snapshot().items():
-            assert np.array_equal(result[f"snapshot.{name}"], array)
+    check_new_process(environment, env, EXAMPLES[env], random_actions(environment, 300, seed=5), tmp_path)
 
 
 @every

@@ -7,7 +7,7 @@ from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
-from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
+from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
 from tests.saber.reference import Reference
 
@@ -22,10 +22,6 @@ def vector_of(games: Iterable[str] = ("space_invaders", "breakout", "pong"), see
 
 def actions(steps: int, envs: int = 3, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(18, size=(steps, envs))
-
-
-def row_of(rows: Rows, env: int) -> Row:
-    return Row(rows.obs[env], StepType(rows.step_type[env]), float(rows.reward[env]), float(rows.discount[env]))
 
 
 @pytest.fixture
@@ -85,7 +81,7 @@ def test_a_first_row_is_what_the_emulator_shows_after_a_reset() -> None:
         rows, ended, _ = vector.step(chosen)
         if ended:
             break
-    assert row_of(rows, 0)[1:] == (StepType.FIRST, 0.0, 1.0)
+    assert rows.row(0)[1:] == (StepType.FIRST, 0.0, 1.0)
     assert np.array_equal(rows.obs[0], first)
     assert ended[0].step_type == StepType.LAST
     assert ended[0].reward == -1  # the last point: kept over the reset, it would be counted again

@@ -1,7 +1,6 @@
 """A snapshot continues exactly: rows, ends of episodes, later snapshots; in this process and in a new one."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.saber import emulator_state
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from tests.processes import run
+from tests.environments.resume import check_new_process
 from tests.saber.reference import make_atari, play, random_actions, same, say_rewards
 
 
@@ -31,19 +30,8 @@ def dirty(game: str) -> AtariEnvironment:
 # numbers in it, all do. The futures hold the end of an episode and more.
 @pytest.mark.parametrize(("game", "before"), [("carnival", 118), ("qbert", 50), ("space_invaders", 300)])
 def test_a_new_process_continues_byte_for_byte(tmp_path: Path, game: str, before: int) -> None:
-    environment, future = playing(game, 4, before), random_actions(500, seed=5)
-    saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
-    snapshot: dict[str, Any] = environment.snapshot()
-    np.savez(saved, env="atari", game=game, future=future, **snapshot)
-    code, _, errors = run("-m", "tests.environments.resume", saved, continued)
-    assert code == 0, errors
-    rows = play(environment, future)
+    rows = check_new_process(playing(game, 4, before), "atari", game, random_actions(500, seed=5), tmp_path)
     assert [row.step_type for row in rows].count(StepType.LAST) >= 1
-    with np.load(continued) as result:
-        assert np.array_equal(result["obs"], [row.obs for row in rows])
-        assert np.array_equal(result["numbers"], [[row.step_type, row.reward, row.discount] for row in rows])
-        for name, array in environment.snapshot().items():
-            assert np.array_equal(result[f"snapshot.{name}"], array)
 
 
 # With ALE's own state alone, the first frame would repeat a no-op instead of the last action, in one case in four.

@@ -21,11 +21,6 @@ def test_the_numbers_of_a_small_example() -> None:
     assert summary.mean_length == 1800
 
 
-def test_one_episode_has_no_standard_deviation() -> None:
-    summary = summarise([episode(1234567, 900)])
-    assert summary.standard_deviation is None
-
-
 def test_nothing_to_summarise_is_an_error() -> None:
     with pytest.raises(ValueError, match="no episode"):
         summarise([])
