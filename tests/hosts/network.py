@@ -22,11 +22,12 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.processes import ROOT, Ended, Process, Processes, wait_for_ends
+from tests.processes import Process, Processes, wait_for_ends
 
 ROUTER = "10.77.0.254"  # its address at every host's link; the hosts have 10.77.0.1 and so on
 _GUARD = """
@@ -82,39 +83,10 @@ class Host:
 
     # --- what runs on it ---
 
-    def command(self, *words: object) -> list[str]:
-        """Return the command line that runs a program on this host, for whoever starts it in another way."""
-        return [
-            "ip",
-            "netns",
-            "exec",
-            self.namespace,
-            "unshare",
-            "--uts",
-            "sh",
-            "-c",
-            _NAMED,
-            self.name,
-            *map(str, words),
-        ]
-
-    def start(
-        self,
-        *words: object,
-        environment: dict[str, str] | None = None,
-        cwd: Path = ROOT,
-        output: Path | None = None,
-        together: bool = False,
-    ) -> Process:
-        """Start a program with its options, as `Processes.start` does."""
-        program, *rest = self.command(*words)
-        return self._network.processes.start(
-            *rest, program=program, environment=environment, cwd=cwd, output=output, together=together
-        )
-
-    def run(self, *words: object, seconds: float = 60, environment: dict[str, str] | None = None) -> Ended:
-        """Run a program that ends by itself."""
-        return self.start(*words, environment=environment).end(seconds)
+    def start(self, *words: object, **more: Any) -> Process:
+        """Start a program with its options, as `Processes.start` does with `more`."""
+        into = ("netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _NAMED, self.name)
+        return self._network.processes.start(*into, *words, program="ip", **more)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -137,22 +109,18 @@ class Host:
         ip("-n", self.namespace, "link", "set", "eth0", "up")
         ip("-n", self.namespace, "route", "add", "default", "via", ROUTER, "dev", "eth0", "onlink")
 
-    def blackhole(self, *others: "Host") -> None:
-        """Lose every packet between this host and these, or all, silently: connections are half open, none is reset."""
-        for ends in self._ends(others):
-            ip("-n", self._network.router, "rule", "add", *ends, "type", "blackhole")
+    def blackhole(self) -> None:
+        """Lose every packet between this host and all others, silently: connections are half open, none is reset."""
+        for end in self._ends():
+            ip("-n", self._network.router, "rule", "add", *end, "type", "blackhole")
 
-    def end_blackhole(self, *others: "Host") -> None:
-        """Let packets pass again, after `blackhole` with the same hosts."""
-        for ends in self._ends(others):
-            ip("-n", self._network.router, "rule", "del", *ends, "type", "blackhole")
+    def end_blackhole(self) -> None:
+        """Let packets pass again."""
+        for end in self._ends():
+            ip("-n", self._network.router, "rule", "del", *end, "type", "blackhole")
 
-    def _ends(self, others: tuple["Host", ...]) -> Iterator[tuple[str, ...]]:
-        if not others:
-            yield from (("iif", self._port), *(("to", address) for address in self._addresses))
-        for other in others:
-            yield "from", self.address, "to", other.address
-            yield "from", other.address, "to", self.address
+    def _ends(self) -> list[tuple[str, str]]:
+        return [("iif", self._port), *(("to", address) for address in self._addresses)]
 
     # --- its addresses ---
 
