@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from benchmarks.environment_peers import ale_vector, atari_preprocessing
-from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare
+from benchmarks.harness import SLICE_S, Comparison, Work, beside_first, compare
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
@@ -119,15 +119,13 @@ def play_together(connections: list[Connection], window_s: float) -> float:
 
 def parallel(window_s: float, repeats: int) -> Comparison:
     """Compare two processes at the same time with one of them."""
-    one, two, unit = "ours, one process", "ours, two processes", "frames/s"
+    one, two = "ours, one process", "ours, two processes"
     with players(2) as connections:
         measured = [
             (play_together(connections[:1], window_s), play_together(connections, window_s)) for _ in range(repeats)
         ]
     alone, together = zip(*measured, strict=True)
-    ratios = tuple(both / single for single, both in measured)
-    rates = (Rate(one, unit, alone, (1.0,) * repeats), Rate(two, unit, together, ratios))
-    return Comparison("processes", rates, {two: PARALLEL_WANTED})
+    return beside_first("processes", "frames/s", {one: alone, two: together}, {two: PARALLEL_WANTED})
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:

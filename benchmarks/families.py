@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.harness import Comparison, Rate, Work, compare_processor_time, one_thread
+from benchmarks.harness import Comparison, Work, beside_first, compare_processor_time, one_thread
 from benchmarks.networks import rainbow_update
 from benchmarks.products import product_work
 from benchmarks.sequences import compare_sequences
@@ -72,13 +72,8 @@ def _products(name: str) -> str:
 
 def _part(found: Comparison, name: str, works: list[str]) -> Comparison:
     """Return some of the works, as compared with the first of them."""
-    rates = {rate.name: rate for rate in found.rates}
-    first = rates[works[0]].rates
-
-    def compared(rate: Rate) -> Rate:
-        return replace(rate, ratios=tuple(a / b for a, b in zip(rate.rates, first, strict=True)))
-
-    return Comparison(name, tuple(compared(rates[work]) for work in works), {})
+    rates = {rate.name: rate.rates for rate in found.rates}
+    return beside_first(name, found.rates[0].unit, {work: rates[work] for work in works})
 
 
 def _learner(settings: Args) -> Impala | R2d2:

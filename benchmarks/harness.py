@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -72,12 +72,19 @@ def compare(
     for work in works.values():
         work()  # what is made or compiled once
     measured = [{name: _rate(work, slice_s, clock) * per_call for name, work in works.items()} for _ in range(repeats)]
-    first = next(iter(works))
-    rates = tuple(
-        Rate(work, unit, tuple(m[work] for m in measured), tuple(m[work] / m[first] for m in measured))
-        for work in works
+    return beside_first(name, unit, {work: [m[work] for m in measured] for work in works}, wanted)
+
+
+def beside_first(
+    name: str, unit: str, rates: Mapping[str, Sequence[float]], wanted: dict[str, float] | None = None
+) -> Comparison:
+    """Compare rates of works, one a repeat, with those of the first work."""
+    first = next(iter(rates.values()))
+    found = (
+        Rate(work, unit, tuple(own), tuple(a / b for a, b in zip(own, first, strict=True)))
+        for work, own in rates.items()
     )
-    return Comparison(name, rates, wanted or {})
+    return Comparison(name, tuple(found), wanted or {})
 
 
 def _rate(work: Work, slice_s: float, clock: Clock) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.chunks import ATARI
-from benchmarks.harness import Comparison, Rate
+from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import Program, RedisServer
 from benchmarks.works import CPU, update_work
 from rainbow_iqn_apex import args as options
@@ -56,11 +56,8 @@ def measure(args: argparse.Namespace) -> Iterator[Comparison | dict[str, Any]]:
 
 def _compare(name: str, unit: str, rate: Callable[[int], float], repeats: int) -> Comparison:
     measured = [[rate(count) for count in _LEARNERS] for _ in range(repeats)]
-    rates = (
-        Rate(f"learners: {count}", unit, found, tuple(own / of[0] for own, of in zip(found, measured, strict=True)))
-        for count, found in zip(_LEARNERS, zip(*measured, strict=True), strict=True)
-    )
-    return Comparison(name, tuple(rates), {})
+    columns = zip(_LEARNERS, zip(*measured, strict=True), strict=True)
+    return beside_first(name, unit, {f"learners: {count}": found for count, found in columns})
 
 
 def _torchrun(learners: int) -> list[str]:

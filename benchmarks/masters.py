@@ -6,40 +6,31 @@ servers is told, too: where all share few cores, rates do not grow with the mast
 
 import argparse
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import redis
 
-from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
-from benchmarks.harness import Comparison, Rate
+from benchmarks.chunks import ATARI, GAMES, SPEC
+from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import RedisServer, processor_s
-from benchmarks.transport_writer import NAME, RUN, append
+from benchmarks.transport import Writers, start_writers
+from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.slots import SLOTS
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk
-from rainbow_iqn_apex.memory.messages import decode_message, encode_message
-from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
-from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _WRITERS = _SHARDS = 3
-_COMMIT = 4  # chunks of a commit
-_CHUNKS = 12  # of each game
 _BUS = 10_000  # a node's port for other nodes is its own and this
 _LONGEST_WAIT_S = 60.0  # for a cluster to be ready
 
@@ -70,15 +61,8 @@ class Flow(NamedTuple):
 def measure(args: argparse.Namespace) -> Iterator[Comparison | dict[str, Any]]:
     """Measure each way."""
     flows = {name: _flow(way, args) for name, way in WAYS.items()}
-    first = next(iter(flows.values())).rates
-    yield Comparison(
-        "three writers, Redis, learner",
-        tuple(
-            Rate(name, "transitions/s", tuple(flow.rates), tuple(a / b for a, b in zip(flow.rates, first, strict=True)))
-            for name, flow in flows.items()
-        ),
-        {},
-    )
+    rates = {name: flow.rates for name, flow in flows.items()}
+    yield beside_first("three writers, Redis, learner", "transitions/s", rates)
     for name, flow in flows.items():
         print(f"{name}: processor time of each server {', '.join(f'{us:.0f}' for us in flow.server_us)} µs a chunk")
     yield {"server_us_a_chunk": {name: flow.server_us for name, flow in flows.items()}}
@@ -86,7 +70,7 @@ def measure(args: argparse.Namespace) -> Iterator[Comparison | dict[str, Any]]:
 
 def _flow(way: Way, args: argparse.Namespace) -> Flow:
     window = 0.5 if args.quick else 3.0
-    games = GAMES[:2] if args.quick else GAMES
+    writers = Writers(_WRITERS, games=2 if args.quick else len(GAMES))
     with ExitStack() as stack:
         servers = [stack.enter_context(_server(way)) for _ in range(way.masters)]
         if way.is_cluster:
@@ -98,14 +82,7 @@ def _flow(way: Way, args: argparse.Namespace) -> Flow:
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
         inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
         learner.write_progress("running", 0, 0, inbox.read)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
-        for number, chunk in enumerate(chunk for game in games for chunk in random_chunks(game, _CHUNKS)):
-            (folder / f"{number:03}").write_bytes(encode_message(chunk))
-        for actor in range(_WRITERS):
-            words = [str(word) for word in (folder, url, actor, way.shards)]
-            writer = subprocess.Popen([sys.executable, "-m", "benchmarks.masters", *words], cwd=ROOT)
-            stack.callback(writer.wait)
-            stack.callback(writer.kill)
+        start_writers(stack, writers, url, way.shards)
         while not all(inbox.read[actor] for actor in range(_WRITERS)):  # while writers start
             _take_in(learner, inbox, window)
         before = [processor_s(server.process.pid) for server in servers]
@@ -151,16 +128,3 @@ def _join(ports: Sequence[int]) -> None:
             if time.monotonic() > end:
                 raise RunError("the cluster is not ready")
             time.sleep(0.05)
-
-
-def _write(folder: Path, url: str, actor: int, shards: int) -> None:
-    """Append until the learner is gone, in a process of its own."""
-    made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
-    client = open_servers(find_server("", 0, url, {}))
-    with ActorClient(client, NAME, RUN, actor, threading.Event(), shards=shards) as link:
-        append(link, made, _COMMIT)
-
-
-if __name__ == "__main__":
-    processor.prepare()  # as actors do, and as the writers of `transport` do
-    _write(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

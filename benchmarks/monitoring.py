@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.harness import Comparison, Rate
+from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import Program, RedisServer, free_port
 
 _INTERVAL = 500  # agent steps
@@ -57,11 +57,8 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare runs with nothing on, and with everything on."""
     nothing, everything, count = "nothing on", "everything on", _QUICK if args.quick else _INTERVALS
     measured = [{nothing: _speed(False, count), everything: _speed(True, count)} for _ in range(args.repeats)]
-    rates = [
-        Rate(name, "steps/s", tuple(m[name] for m in measured), tuple(m[name] / m[nothing] for m in measured))
-        for name in (nothing, everything)
-    ]
-    return [Comparison("a run that is looked at", tuple(rates), {everything: _ALLOWED})]
+    rates = {name: [m[name] for m in measured] for name in (nothing, everything)}
+    return [beside_first("a run that is looked at", "steps/s", rates, {everything: _ALLOWED})]
 
 
 def _speed(everything: bool, count: int) -> float:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 
 from benchmarks.environment import play_together, players
-from benchmarks.harness import Comparison, Rate
+from benchmarks.harness import Comparison, beside_first
 from benchmarks.harness import add_options as add_common_options
 from benchmarks.peer_environment import peer_python
 from benchmarks.processes import Passed, watch_start_script
@@ -48,11 +48,8 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     with players(1) as connections:
         works["environment"] = lambda: play_together(connections, min(seconds, 10.0))
         measured = [_repeat(works, number) for number in range(args.repeats)]
-    rates = [
-        Rate(name, "frames/s", tuple(m[name] for m in measured), tuple(m[name] / m[_BEST] for m in measured))
-        for name in (_BEST, *works)
-    ]
-    return [Comparison("training PPO", tuple(rates), {"ours": WANTED, "ours, 2 actors": WANTED})]
+    rates = {name: [m[name] for m in measured] for name in (_BEST, *works)}
+    return [beside_first("training PPO", "frames/s", rates, {"ours": WANTED, "ours, 2 actors": WANTED})]
 
 
 def _repeat(works: dict[str, Callable[[], float]], number: int) -> dict[str, float]:

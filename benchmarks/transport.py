@@ -5,6 +5,7 @@ replay take it in here. One core of each process, and Redis, share the machine.
 """
 
 import argparse
+import itertools
 import math
 import statistics
 import subprocess
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
-from benchmarks.harness import Comparison, Rate, Work, compare
+from benchmarks.harness import Comparison, Work, beside_first, compare
 from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.waiting import WaitReporter
@@ -104,13 +105,9 @@ def empty_replay(slots: int) -> Replay:
 
 def _through_redis(args: argparse.Namespace, slots: int) -> Comparison:
     rates = {f"{writers} writers": _flow(writers, args, slots) for writers in ((1,) if args.quick else (1, 2))}
-    first = next(iter(rates.values()))
-    measured = tuple(
-        Rate(name, "transitions/s", tuple(rate), tuple(a / b for a, b in zip(rate, first, strict=True)))
-        for name, rate in rates.items()
-    )
-    print(f"through Redis, best of the medians: {max(rate.median for rate in measured):,.0f}, wanted {_WANTED:,}\n")
-    return Comparison("actors, Redis, replay", measured, {})
+    found = beside_first("actors, Redis, replay", "transitions/s", rates)
+    print(f"through Redis, best of the medians: {max(rate.median for rate in found.rates):,.0f}, wanted {_WANTED:,}\n")
+    return found
 
 
 def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
@@ -149,15 +146,21 @@ def running(writers: Writers, streams: int = 0) -> Iterator[System]:
         inbox = client.inbox(decode, threading.Event(), lambda: UNBOUNDED)
         stack.callback(inbox.close)
         client.write_progress("running", 0, 0, inbox.read)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
-        for number in range(_CHUNKS * writers.games):
-            chunk = random_chunks(GAMES[number % writers.games], _CHUNKS)[number // writers.games]
-            (folder / f"{number:03}").write_bytes(encode_message(chunk))
-        pids = []
-        for actor in range(writers.number):
-            words = [str(word) for word in (folder, server.port, actor, writers.chunks, writers.rate)]
-            process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport_writer", *words], cwd=ROOT)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            pids.append(process.pid)
+        pids = start_writers(stack, writers, f"redis://127.0.0.1:{server.port}")
         yield System(server.process.pid, pids, client, inbox)
+
+
+def start_writers(stack: ExitStack, writers: Writers, url: str, shards: int = 1) -> list[int]:
+    """Start processes that append chunks of all games in turn, and end them with the stack; return their ids."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
+    made = zip(*(random_chunks(game, _CHUNKS) for game in GAMES[: writers.games]), strict=True)
+    for number, chunk in enumerate(itertools.chain.from_iterable(made)):
+        (folder / f"{number:03}").write_bytes(encode_message(chunk))
+    pids = []
+    for actor in range(writers.number):
+        words = [str(word) for word in (folder, url, shards, actor, writers.chunks, writers.rate)]
+        process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport_writer", *words], cwd=ROOT)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        pids.append(process.pid)
+    return pids

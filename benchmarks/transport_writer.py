@@ -1,10 +1,9 @@
-"""An actor without a game, for transport.py: appends chunks that were made before.
+"""An actor without a game, for transport.py and masters.py: appends chunks that were made before.
 
-python -m benchmarks.transport_writer <folder of messages> <port> <actor> <chunks of a commit> <chunks a second>
+python -m benchmarks.transport_writer <folder of messages> <URL> <shards> <actor> <chunks of a commit> <chunks a second>
 """
 
 import itertools
-import math
 import sys
 import threading
 import time
@@ -13,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
 from rainbow_iqn_apex.memory.messages import Message, decode_message
 from rainbow_iqn_apex.programs import processor
@@ -24,14 +24,15 @@ STATE_BYTES = 40_000  # what an actor's state takes
 _UNREAD = 1024  # messages that the learner has not read yet, at most: it tells each second how many it has read
 
 
-def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None:
+def write(folder: Path, url: str, shards: int, actor: int, chunks: int, rate: float) -> None:
     """Append until the learner is gone."""
     made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
-    with ActorClient(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as client:
-        append(client, made, chunks, rate)
+    servers = open_servers(find_server("", 0, url, {}))
+    with ActorClient(servers, NAME, RUN, actor, threading.Event(), shards=shards) as client:
+        _append(client, made, chunks, rate)
 
 
-def append(client: ActorClient, made: Sequence[Message], chunks: int, rate: float = math.inf) -> None:
+def _append(client: ActorClient, made: Sequence[Message], chunks: int, rate: float) -> None:
     """Append chunks that were made before, so many at once and a second, until the learner is gone."""
     state = np.random.default_rng(0).bytes(STATE_BYTES)
     start = time.monotonic()
@@ -49,4 +50,5 @@ def append(client: ActorClient, made: Sequence[Message], chunks: int, rate: floa
 
 if __name__ == "__main__":
     processor.prepare()  # as actors do: pages of freed memory would be faulted in for each chunk again
-    write(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    folder, url, shards, actor, chunks, rate = sys.argv[1:]
+    write(Path(folder), url, int(shards), int(actor), int(chunks), float(rate))
