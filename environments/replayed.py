@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, MultiDiscrete, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
@@ -48,8 +49,7 @@ class ReplayedEnvironment(ABC):
 
     def _begin(self) -> Row:
         self._actions, self.steps, self.end = [], 0, ""
-        draw = np.random.SeedSequence([self._seed, self.episode]).generate_state(1)[0]
-        row = self.begin(int(draw) >> 1)  # 31 bits: simulators written in C accept no more
+        row = self.begin(derive_seed(self._seed, self.episode) >> 1)  # simulators written in C accept 31 bits
         self._obs = row.obs
         return row
 

@@ -4,7 +4,7 @@ Films travel through Redis as other messages do, with the changes from picture t
 the learner would give the bytes of a peer to a codec.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -68,13 +68,8 @@ class Film:
         pictures, every = self.pictures, -(-len(self.pictures) // most)
         if every == 1:
             return self
-        return _film(self.info, pictures[::every], self.info.stride * every)
-
-
-def _film(info: FilmInfo, pictures: Array, stride: int) -> Film:
-    count, height, width, _ = pictures.shape
-    changed = {"stride": stride, "pictures": count, "height": height, "width": width}
-    return Film(FilmInfo(**asdict(info) | changed), pictures)
+        kept = pictures[::every]
+        return Film(replace(self.info, stride=self.info.stride * every, pictures=len(kept)), kept)
 
 
 def encode(film: Film) -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.football import envpool_child
 from rainbow_iqn_apex.environments.football.envpool_child import HEADER, RESET
 from rainbow_iqn_apex.environments.football.match import (
@@ -51,8 +52,7 @@ class EnvpoolFootball(ReplayedEnvironment):
     def begin(self, seed: int) -> Row:  # noqa: ARG002 - an engine's seed is that of several episodes
         """Begin the episode of this number."""
         block, number = divmod(self.episode - 1, EPISODES)
-        drawn = np.random.SeedSequence([self._seed, block]).generate_state(1)[0]
-        moment = self._engine.begin(int(drawn) % _LARGEST, number)
+        moment = self._engine.begin(derive_seed(self._seed, block) % _LARGEST, number)
         self._lead, self.gained = moment.lead, 0.0
         return first_row(moment)
 

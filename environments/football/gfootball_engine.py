@@ -15,6 +15,7 @@ import gfootball_engine
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.football.match import (
     CHOICE,
     ENDS,
@@ -133,7 +134,7 @@ class GfootballFootball:
         """Set the engine to the beginning of the episode of this number."""
         builder = _Builder(self._episode)
         self._scenario.build_scenario(builder)
-        seed = int(np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0]) % 2_000_000_000
+        seed = derive_seed(self._seed, self._episode) % 2_000_000_000
         if self._engine.state == gfootball_engine.GameState.game_created:
             self._engine.start_game()
         self._engine.state = _RUNNING

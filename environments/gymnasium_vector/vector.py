@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.gymnasium_vector.made import MadeVector, Returned
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
@@ -58,7 +59,7 @@ class GymnasiumVector:
 
     def _drawn(self, start: int) -> int:
         """Return the seed of a start, of 31 bits: simulators written in C accept no more."""
-        return int(np.random.SeedSequence([self._seed, start]).generate_state(1)[0]) >> 1
+        return derive_seed(self._seed, start) >> 1
 
     def step(self, actions: Sequence[int] | Array, envs: range | None = None) -> VectorStep:
         """Act once in every environment; raises ValueError for a part of them."""

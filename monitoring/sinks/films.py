@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Protocol
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.monitoring.film import (
     FILM_SLOTS,
     HEADER_BYTES,
@@ -24,20 +24,10 @@ _KEPT = 100  # films of the newest episode, per e-fold of a run's length: a week
 TAGS: dict[FilmSlot, str] = {"best": "evaluation/best_episode", "newest": "evaluation/newest_episode"}
 
 
-class Store(Protocol):
-    """Where the films are: `memory.broker.films.FilmStore`."""
-
-    def read(self, slots: tuple[FilmSlot, ...], most: int) -> dict[str, bytes]:
-        """Return the first `most` bytes of the films that there are."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
 class FilmReader:
     """Returns each film once. `shown` are the films that the run has shown before this process began."""
 
-    def __init__(self, store: Store, shown: dict[FilmSlot, FilmInfo]) -> None:
+    def __init__(self, store: FilmStore, shown: dict[FilmSlot, FilmInfo]) -> None:
         self._store = store
         self._seen = shown.copy()  # good or bad
         self._best = shown["best"].score if "best" in shown else None

@@ -74,14 +74,10 @@ def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
         texts = [f"{setting} {format_value(setting, cluster.settings, options)}" for setting in telling]
         more = [f"and {len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
         named.append(f"{name} ({', '.join([*texts[:_NAMED], *more])})" if texts else name)
-    seen: Counter[str] = Counter()
-    for number, name in enumerate(named):
-        seen[name] += 1
-        if named.count(name) > 1:
-            plain[number] = f"{name} #{seen[name]}"
-        else:
-            plain[number] = name
-    return plain
+    seen = Counter(named)
+    return [
+        f"{name} #{1 + named[:number].count(name)}" if seen[name] > 1 else name for number, name in enumerate(named)
+    ]
 
 
 def _default_name(runs: Sequence[Run]) -> str:

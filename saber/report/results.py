@@ -16,7 +16,7 @@ from rainbow_iqn_apex.saber.report.inputs import Inputs
 from rainbow_iqn_apex.saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
 from rainbow_iqn_apex.saber.report.protocol import protocols_of
 from rainbow_iqn_apex.saber.report.runs import Run
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES, GameScores
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES
 from rainbow_iqn_apex.saber.results.task import Task
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
@@ -30,11 +30,6 @@ class Game:
 
     task: Task
     runs: Sequence[Run]
-
-    @property
-    def table(self) -> GameScores | None:
-        """Scores to compare with; None for what is not in `atari_scores.csv`, such as other environments."""
-        return self.task.scores
 
     @cached_property
     def at_marks(self) -> dict[int, list[list[float] | None]]:
@@ -78,7 +73,8 @@ class Game:
 
     def normalised(self, mark: int, limit: str, reference: str) -> Array | None:
         """Normalised scores at a mark [runs that have one]; None if there is no such run, or no such reference."""
-        scores = [self.table.normalised(score, reference) for score in self.scores(mark, limit)] if self.table else []
+        table = self.task.scores
+        scores = [table.normalised(score, reference) for score in self.scores(mark, limit)] if table else []
         return np.array(scores, np.float64) if scores and None not in scores else None
 
 

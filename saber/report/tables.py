@@ -129,7 +129,7 @@ def _now_cells(game: Game) -> list[Cell]:
     if not game.now:
         return []
     means = {limit: game.now_mean(limit) for limit in LIMITS}
-    table = game.table
+    table = game.task.scores
     shares = [table.normalised(means[WHOLE], reference) if table else None for reference in REFERENCES]
     return [*(_points(means[limit]) for limit in _ORDER), *map(_percent, shares), *_now_counts(game)]
 

@@ -69,7 +69,7 @@ class EvaluationLog:
     def __init__(self, path: Path, record: EvaluationRecord) -> None:
         self.path = path
         self._asked = record.episodes
-        self._record = record
+        self.record = record  # which `_read` joins with that of the files, if there are any
         self._lock = path.with_name(f".{path.stem}.lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,11 +91,6 @@ class EvaluationLog:
         self._lock.close()
 
     @property
-    def record(self) -> EvaluationRecord:
-        """How the evaluation is made."""
-        return self._record
-
-    @property
     def episodes(self) -> list[EvaluatedEpisode]:
         """Requested episodes that have ended, in the order of their numbers."""
         return [self._episodes[number] for number in sorted(self._episodes) if number < self._asked]
@@ -108,14 +103,14 @@ class EvaluationLog:
             if self.path.exists():
                 raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
             return {}
-        now, then = self._record.decisive, before.decisive
+        now, then = self.record.decisive, before.decisive
         if names := [name for name in now | then if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
             raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
-        self._record = replace(
-            self._record,
-            commits=list(dict.fromkeys([*before.commits, *self._record.commits])),
-            episodes=max(before.episodes, self._record.episodes),
+        self.record = replace(
+            self.record,
+            commits=list(dict.fromkeys([*before.commits, *self.record.commits])),
+            episodes=max(before.episodes, self.record.episodes),
         )
         return episodes
 
@@ -137,7 +132,7 @@ class EvaluationLog:
         if not self._added:
             return
         if not self._record_written:
-            _write_record(self.path.with_suffix(".json"), self._record)
+            _write_record(self.path.with_suffix(".json"), self.record)
             self._record_written = True
         lines = [_line(self._episodes[number]) for number in sorted(self._episodes)]
         with replace_file(self.path) as file:

@@ -23,7 +23,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+def student_interval(values: Sequence[float]) -> Interval | None:
     """Student's t interval of the mean, mean ± t_(n - 1) s / √n; None for fewer than two values.
 
     Exact for normal values; for the mean of a hundred episodes' scores a good approximation (central limit theorem).
@@ -31,7 +31,7 @@ def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval 
     if len(values) < 2:
         return None
     mean = fmean(values)
-    margin = float(student_t.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    margin = float(student_t.ppf((1 + LEVEL) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return Interval(mean - margin, mean + margin)
 
 
