@@ -3,7 +3,7 @@
 import json
 import random
 import resource
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from rainbow_iqn_apex.monitoring.film import (
     MAX_WIDTH,
     Film,
     FilmError,
-    FilmInfo,
     decode,
     decode_info,
     encode,
@@ -42,9 +41,8 @@ def test_a_film_is_read_as_it_was_written() -> None:
 
 def noise(pictures: int) -> Film:
     """Return a film that cannot be compressed, of the largest pictures."""
-    values = INFO.__dict__ | {"pictures": pictures, "height": MAX_HEIGHT, "width": MAX_WIDTH}
-    shape = (pictures, MAX_HEIGHT, MAX_WIDTH, 3)
-    return Film(FilmInfo(**values), np.random.default_rng(1).integers(0, 256, shape, np.uint8))
+    moving = film(pictures=pictures, height=MAX_HEIGHT, width=MAX_WIDTH)
+    return replace(moving, pictures=np.random.default_rng(1).integers(0, 256, moving.pictures.shape, np.uint8))
 
 
 def test_a_film_that_would_be_too_large_gets_fewer_pictures() -> None:
@@ -145,11 +143,5 @@ def test_pictures_are_halved_until_they_fit(size: tuple[int, int], small: tuple[
     lapse.add([np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)])
     lapse.add([picture(1, 20, 30)])
     assert lapse.pictures().shape == (2, *small, 3)
-    decode(
-        encode(
-            Film(
-                FilmInfo(**INFO.__dict__ | dict(zip(("pictures", "height", "width"), (2, *small), strict=True))),
-                lapse.pictures(),
-            )
-        )
-    )
+    shown = film(pictures=2, height=small[0], width=small[1])
+    decode(encode(replace(shown, pictures=lapse.pictures())))

@@ -15,7 +15,6 @@ from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring import reporter
 from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, PRIORITY_BOUNDS
-from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import (
     MAX_BYTES,
     MAX_EVENTS,
@@ -29,9 +28,10 @@ from rainbow_iqn_apex.monitoring.report import (
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, parse
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
+from tests.monitoring.sinks.moments import Taken
 
 LONGEST = [f"train/{place:02}{chr(0x1F600) * 52}" for place in range(MOST_TAGS)]
 BINS = [float(count) for count in range(len(PRIORITY_BOUNDS) + 1)]
@@ -187,15 +187,6 @@ def test_a_fault_of_what_gathers_costs_a_report_and_a_line(
     assert capfd.readouterr().out.count("a report failed (ZeroDivisionError: no rate)") == 1
 
 
-# --- a look at a run ---
-
-
-@pytest.mark.redis
-def test_a_run_that_is_not_there_is_none(client: Client, run_name: str) -> None:
-    with closing(OverviewReader(client, run_name)) as reader:
-        assert reader.read() is None
-
-
 # --- sinks ---
 
 
@@ -233,34 +224,27 @@ def test_history_grows_more_slowly_in_a_long_run(tmp_path: Path) -> None:
     assert 4000 < len(at) < 6000
 
 
-def test_an_event_is_handed_over_once(tmp_path: Path) -> None:
-    feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())  # type: ignore[arg-type]
-    for second in (0, 10, 20):
-        feeder.observe(replace(REPORT, written=REPORT.began + second))
-    assert [len(line.events) for line in moments(tmp_path)] == [2, 0, 0]
-
-
-class Newest:
-    is_live = True
-
-    def take(self, moment: Moment) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def test_others_are_looked_for_where_a_live_sink_shows_them(tmp_path: Path) -> None:
-    for sinks, reads in (([HistorySink(tmp_path / "x.jsonl")], 0), ([HistorySink(tmp_path / "y.jsonl"), Newest()], 3)):
-        feeder = Feeder(sinks, nobody := NobodyElse())  # type: ignore[arg-type]
-        for second in (0, 10, 20):
-            feeder.observe(replace(REPORT, written=REPORT.began + second))
-        assert nobody.reads == reads
-
-
-def test_a_sink_that_fails_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    feeder = Feeder([FullDisk(), HistorySink(tmp_path / "x.jsonl")], NobodyElse())  # type: ignore[arg-type]
+def fed(*sinks: Sink) -> NobodyElse:
+    """Hand the sinks three moments, and return what was asked for the reports of others."""
+    feeder = Feeder(sinks, nobody := NobodyElse())  # type: ignore[arg-type]
     for second in (0, 10, 20):
         feeder.observe(replace(REPORT, written=REPORT.began + second))
     feeder.close()
+    return nobody
+
+
+def test_an_event_is_handed_over_once(tmp_path: Path) -> None:
+    fed(HistorySink(tmp_path / "x.jsonl"))
+    assert [len(line.events) for line in moments(tmp_path)] == [2, 0, 0]
+
+
+def test_others_are_looked_for_where_a_live_sink_shows_them() -> None:
+    assert fed(Taken()).reads == 0
+    assert fed(Taken(), Taken(is_live=True)).reads == 3
+
+
+def test_a_sink_that_fails_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fed(FullDisk(), HistorySink(tmp_path / "x.jsonl"))
     assert len(moments(tmp_path)) == 3
     assert capsys.readouterr().out.count("Metrics are not written (FullDisk: [Errno 28] No space") == 1
 

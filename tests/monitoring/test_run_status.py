@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
 from tests.conftest import RedisServer
-from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, look, status
+from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, overview, status
 from tests.processes import Processes, run
 from tests.small import CARTPOLE, TINY
 from tests.system import LEARNER, Run
@@ -116,9 +116,7 @@ def test_an_actor_that_waits_for_deleted_messages_is_told(own_client: Client, mo
 
     def alerts(read: int | bytes) -> tuple[str, ...]:
         own_client.hset(written.keys.run, written.keys.read_field(0), read)
-        (run,) = look(own_client).runs
-        assert run.overview
-        return run.overview.alerts
+        return overview(own_client).alerts
 
     assert alerts(read=3) == alerts(read=7) == ()
     own_client.xdel(log, *(f"{number}-0" for number in range(4, 8)))
@@ -145,9 +143,7 @@ def test_many_that_are_missing_are_told_in_one_line(own_client: Client) -> None:
     own_client.delete(written.keys.report(1))
     for actor in (2, 3):
         written.report("actor", actor, PLAYED, age=20 + actor)
-    (pong,) = look(own_client).runs
-    assert pong.overview
-    missing, silent = pong.overview.alerts
+    missing, silent = overview(own_client).alerts
     assert missing == "actors 1, 4, 5, 6 and 4089 more have not reported"
     assert re.fullmatch(r"actors 2, 3 have been silent for up to \d\d s", silent)
 
@@ -157,8 +153,7 @@ def test_nobody_is_missing_just_after_a_start(own_server: RedisServer, own_clien
     written = WrittenRun(own_client, "pong")
 
     def states() -> list[str]:
-        (pong,) = look(own_client).runs
-        return [process.state for process in pong.overview.processes] if pong.overview else []
+        return [process.state for process in overview(own_client).processes]
 
     written.report("learner", 0, VALUES, began=2)
     own_client.delete(written.keys.report(0))
@@ -203,9 +198,8 @@ def test_who_has_left_before_a_resume_is_no_alarm_in_its_first_frames(own_client
     write_run(own_client, "pong", record, {})
 
     def seen() -> tuple[list[str], tuple[str, ...]]:
-        (pong,) = look(own_client).runs
-        assert pong.overview
-        return [process.state for process in pong.overview.processes], pong.overview.alerts
+        pong = overview(own_client)
+        return [process.state for process in pong.processes], pong.alerts
 
     assert seen() == (["starting"] * (1 + nb_actor), ())
     written.report("learner", 0, VALUES, began=2)
@@ -233,23 +227,14 @@ def test_a_run_that_nobody_has_led_for_a_day_is_abandoned(own_server: RedisServe
     assert "run pong: running" in status(own_server).out, "its clock may be wrong"
 
 
-@pytest.mark.parametrize("how", ["killed", "never started", "starved"])
-def test_what_is_wrong_is_named(own_server: RedisServer, own_client: Client, how: str) -> None:
-    written = WrittenRun(own_client, "pong")
-    if how == "killed":
-        written.report("actor", 1, PLAYED, age=20)
-    elif how == "starved":
-        written.report("learner", 0, VALUES | {"train/n_updates": 7.0, "share/wait": 0.95})
-    else:
-        own_client.delete(written.keys.report(1))
-    told = {
-        "killed": r"actor 1 has been silent for \d\d s",
-        "never started": "actor 1 has not reported",
-        "starved": "starved",
-    }
+def test_all_that_is_wrong_is_named(own_server: RedisServer, own_client: Client) -> None:
+    written = WrittenRun(own_client, "pong", nb_actor=3)
+    written.report("actor", 1, PLAYED, age=20)
+    written.report("learner", 0, VALUES | {"train/n_updates": 7.0, "share/wait": 0.95})
     code, out, errors = status(own_server)
     assert (code, errors) == (1, "")
-    assert re.search(rf"(?m)^! .*{told[how]}", out)
+    for told in (r"actor 1 has been silent for \d\d s", "actor 2 has not reported", "the learner is starved"):
+        assert re.search(rf"(?m)^! {told}", out)
 
 
 def test_a_server_that_goes_away_is_waited_for(

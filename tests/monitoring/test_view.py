@@ -3,14 +3,12 @@
 import base64
 import threading
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
-from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, connect
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.broker.views import ViewListener
@@ -20,7 +18,6 @@ from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, decode, encode
 from rainbow_iqn_apex.monitoring.viewer import Viewer
-from tests.conftest import RedisServer
 from tests.deadline import wait_until
 
 Numbers = tuple[float, ...]
@@ -172,20 +169,12 @@ def test_a_message_that_is_too_large_is_not_read_to_its_end(client: Client, run_
             wait_until(lambda: listener.next(100_000), "the message")
 
 
-@pytest.mark.redis
-def test_a_user_without_the_right_reports_all_the_same(
-    tmp_path: Path, run_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    with redis.Redis(port=server.port) as insider:
-        insider.execute_command("ACL", "SETUSER", "default", "-pubsub", "-publish")
-    with connect("127.0.0.1", server.port) as client:
-        store = ReportStore(client, Keys(run_name, "id"))
-        with Reporter(store, "actor", 3, lambda: Reading({}), EventLog(), viewer=Viewer()):
-            threading.Event().wait(2.5)
-        with closing(ReportStore(client, Keys(run_name, "id"))) as reader:
-            assert reader.read([3], MOST_OF_A_REPORT), "written at its end"
-    server.stop()
+def test_a_user_without_the_right_reports_all_the_same(own_client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    own_client.execute_command("ACL", "SETUSER", "default", "-pubsub", "-publish")
+    store = ReportStore(own_client, Keys("run", "id"))
+    with Reporter(store, "actor", 3, lambda: Reading({}), EventLog(), viewer=Viewer()):
+        threading.Event().wait(2.5)
+    with closing(ReportStore(own_client, Keys("run", "id"))) as reader:
+        assert reader.read([3], MOST_OF_A_REPORT), "written at its end"
     told = capsys.readouterr().out.splitlines()
     assert len(told) == 1 and told[0].startswith("Not to be watched in dashboard.py: Redis takes no view (")

@@ -9,6 +9,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.report import Report, Role, encode
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader, ServerState
 from tests.conftest import RedisServer
@@ -56,6 +57,13 @@ class WrittenRun:
 
 def status(server: RedisServer, *options: str) -> Ended:
     return run("run_status.py", "--port-redis", str(server.port), *options)
+
+
+def overview(client: Client) -> Overview:
+    """Return what is seen of the only run."""
+    (run,) = look(client).runs
+    assert run.overview
+    return run.overview
 
 
 def look(client: Client) -> ServerState:

@@ -18,6 +18,20 @@ ACTORS = tuple(
 )
 
 
+class Taken:
+    """A sink that holds the moments which it is handed."""
+
+    def __init__(self, *, is_live: bool = False) -> None:
+        self.is_live = is_live
+        self.moments: list[Moment] = []
+
+    def take(self, moment: Moment) -> None:
+        self.moments.append(moment)
+
+    def close(self) -> None:
+        pass
+
+
 def moment(step: int, loss: float = 0.25, films: Mapping[FilmSlot, Film] | None = None) -> Moment:
     """Return a moment that has a value of every metric."""
     values = VALUES | {"train/loss": loss, "time/total_timesteps": float(step)}

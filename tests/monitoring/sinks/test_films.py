@@ -18,10 +18,10 @@ from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles, read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.films import FilmReader, KeptFilms
 from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
+from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
 from tests.conftest import RedisServer
 from tests.monitoring.films import film
-from tests.monitoring.sinks.moments import moment
+from tests.monitoring.sinks.moments import Taken, moment
 from tests.videos import frames_of
 
 LARGE = {"height": 105, "width": 80}
@@ -91,29 +91,10 @@ def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer) -> None
         assert show(reader.read(0)) == {"best": 12.5}
 
 
-class Taken:
-    """Holds the moments that a feeder has handed on."""
-
-    is_live = False
-
-    def __init__(self) -> None:
-        self.moments: list[Moment] = []
-
-    def take(self, moment: Moment) -> None:
-        self.moments.append(moment)
-
-    def close(self) -> None:
-        pass
-
-
-class Live(Taken):
-    is_live = True
-
-
 @pytest.mark.redis
 def test_films_come_with_moments_and_when_the_learner_leaves(client: Client, store: FilmStore, run_name: str) -> None:
     # Mutation: look for films at moments of live sinks, too.
-    kept, live = Taken(), Live()
+    kept, live = Taken(), Taken(is_live=True)
     reader = FilmReader(FilmStore(client, run_name, "id"), {})
     feeder = Feeder([kept, live], OverviewReader(client, run_name), reader)
     report = Report("learner", 0, "host", 7, 0.0, 100_000.0)
