@@ -1,16 +1,36 @@
 """Training logs for the report's tests, as a learner leaves them."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import plotly.graph_objects
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 ATARI57 = [game for game, scores in read_scores().items() if scores.in_atari57]
+
+
+def results_of(*paths: Path) -> Results:
+    """What a report of these folders and logs tells."""
+    return Results(read_inputs(paths))
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    """The plots that a page holds, by their ids; plotly raises on a property that it does not know."""
+    (text,) = re.findall(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
+    figures: dict[str, Any] = json.loads(text)
+    for figure in figures.values():
+        plotly.graph_objects.Figure(figure)
+    return figures
 
 
 def write_log(folder: Path, game: str, ends: Sequence[int], scores: Sequence[float]) -> Path:

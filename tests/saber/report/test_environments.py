@@ -10,12 +10,10 @@ import pytest
 
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.exports import all_exports
-from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.program import render_figures
-from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
-from tests.saber.report.logs import write_log, write_run
+from tests.saber.report.logs import results_of, write_log, write_run
 from tests.saber.report.test_evaluations import write_evaluation
 
 SETTINGS = {"agent": "rainbow_iqn", "preset": "cpu", "game": "pong", "proba_sticky_actions": 0.25}
@@ -47,7 +45,7 @@ def test_a_report_of_gymnasium_has_nothing_of_atari(tmp_path: Path) -> None:
     write_environment(tmp_path / "2", "gymnasium:CartPole-v1", seed=2)
     write_environment(tmp_path / "1", "gymnasium:ale_py:ALE/Pong-v5")
     write_evaluation(tmp_path / "1", tmp_path / "1" / "last_model_CartPole-v1_700.pth", env="gymnasium:CartPole-v1")
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     text = text_of(render_report(results))
     for word in ("SABER", "Atari", "sticky", "30 min", "human", "record", "ale-py", "frames", "atoms", "Cartpole"):
         assert not re.search(rf"\b{word}", text.replace(str(tmp_path), "")), word
@@ -80,7 +78,7 @@ def test_an_environment_has_one_key_in_all_files(tmp_path: Path) -> None:
         name = env.partition(":")[2]
         write_evaluation(tmp_path / str(seed), Path(f"../{name.replace('/', '-')}_{seed}.pth"), env=env)
     (tmp_path / "2" / "CartPole-v1.json").unlink()
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     found = contents(results)
     played = {"gymnasium:ALE/Pong-v5", "gymnasium:CartPole-v1"}
     assert found["games"].keys() == {run["game"] for run in found["runs"]} == played | {"unknown:CartPole-v1"}
@@ -98,14 +96,14 @@ def test_other_environments_do_not_choose_the_mark_of_the_plots(tmp_path: Path) 
         path = write_log(tmp_path, name, [100_000 * n for n in range(1, 121)], [0.0] * 120)
         record = RunRecord(name, 1, 12_000_000, (Start({"env": f"gymnasium:{name}"}, {}, ""),))
         write_record(path.with_suffix(".json"), record)
-    assert Results(read_inputs([tmp_path])).mark == 50_000_000
+    assert results_of(tmp_path).mark == 50_000_000
 
 
 def test_games_and_other_environments_stand_apart(tmp_path: Path) -> None:
     write_environment(tmp_path, "gymnasium:CartPole-v1")
     settings = {name: value for name, value in SETTINGS.items() if name != "game"}
     write_run(tmp_path, "pong", 1, 2_500_000, episodes=300, **settings, env="atari")  # type: ignore[arg-type]
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     assert [group.name for group in results.groups] == [
         "Rainbow-IQN, cpu (env gymnasium)", "Rainbow-IQN, cpu (env atari)"
     ]  # fmt: skip
@@ -119,7 +117,7 @@ def test_levels_of_dmlab30_are_compared_with_the_human(tmp_path: Path) -> None:
     # Mutation: levels that have no human score among those that have.
     for env in ("dmlab:explore_goal_locations_large", "dmlab:psychlab_visual_search", "dmlab:lt_chasm"):
         write_environment(tmp_path, env)
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     (agent,) = results.agents
     shares = {task.name: game.human_share for task, game in agent.games.items()}
     mean = 69.5  # of the last 100 scores, 20 to 119
@@ -139,5 +137,5 @@ def test_levels_of_dmlab30_are_compared_with_the_human(tmp_path: Path) -> None:
 
 def test_a_level_counts_for_no_more_than_the_human(tmp_path: Path) -> None:
     write_environment(tmp_path, "dmlab:lasertag_one_opponent_small")  # whose human has 12.65
-    (agent,) = Results(read_inputs([tmp_path])).agents
+    (agent,) = results_of(tmp_path).agents
     assert agent.dmlab30 == (1, 1)

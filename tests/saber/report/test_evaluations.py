@@ -10,11 +10,10 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.exports import all_exports
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
-from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, EvaluationRecord
 from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
-from tests.saber.report.logs import write_run
+from tests.saber.report.logs import results_of, write_run
 
 RULES = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False, "action_repeat": 4}
 SCORES = [8.0, 12.0, 40.0]
@@ -31,10 +30,6 @@ def write_evaluation(
             log.add(number, EpisodeRecord(0, 0, 0, 0, number, score / 4, score / 2, score, 9, "game_over"))
         log.write()
     return path
-
-
-def results_of(folder: Path) -> Results:
-    return Results(read_inputs([folder]))
 
 
 def test_an_evaluation_is_reported_with_all_that_it_needs(tmp_path: Path) -> None:

@@ -11,14 +11,13 @@ import pytest
 
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.figures import all_figures, score_name
-from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.program import render_figures
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.report.styles import published_styles
 from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES
 from rainbow_iqn_apex.saber.results.colours import AGENTS
-from tests.saber.report.logs import write_log, write_run
+from tests.saber.report.logs import results_of, write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,7 +30,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     for seed in (1, 2, 3):
         for game in ("pong", "surround", "skiing"):
             write_run(folder / str(seed), game, seed, REACHED, episodes=300)
-    return Results(read_inputs([folder]))
+    return results_of(folder)
 
 
 def test_the_plots_are_in_the_json(results: Results) -> None:
@@ -97,7 +96,7 @@ def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path)
     count = len(AGENTS) + 2
     for number in range(count):
         write_run(tmp_path / str(number), "pong", 1, REACHED, episodes=300, lr_IQN=number)
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     figures = all_figures(results)
     published = {about.label for about in COLUMNS.values()}
     for name in ("bars-human", "profile-human"):
@@ -124,7 +123,7 @@ def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
         changed = dict.fromkeys(("an_option_of_many_words", "synchronize_actors", "lr_IQN"), rate)
         for seed in (1, 2):
             write_run(tmp_path / f"{rate}{seed}", "pong", seed, REACHED, episodes=300, **settings | changed)
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     name = results.agents[0].name
     assert len(name) > 56
     for figure in all_figures(results).values():
@@ -144,7 +143,7 @@ def test_the_mean_goes_on_where_a_run_ends(tmp_path: Path) -> None:
     # Mutations: the mean where all runs have a score; where one has.
     for seed, end in enumerate((4000, 3000, 100)):
         write_log(tmp_path / str(seed), "pong", [n * end // 100 for n in range(1, 101)], [float(seed)] * 100)
-    data = all_figures(Results(read_inputs([tmp_path])))["curve-0"]["data"]
+    data = all_figures(results_of(tmp_path))["curve-0"]["data"]
     traces = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in data}
     mean = traces["mean of up to 3 runs"]
     assert mean[4 * 100] == 1 and mean[4 * 3000] == 0.5 and mean[4 * 4000] is None

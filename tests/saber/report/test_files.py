@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.saber.report.figures import all_figures
-from rainbow_iqn_apex.saber.report.inputs import TABLES, read_inputs
+from rainbow_iqn_apex.saber.report.inputs import TABLES
 from rainbow_iqn_apex.saber.report.program import FIGURES, render_figures, render_tables, write_report
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.styles import plain_text
 from rainbow_iqn_apex.saber.report.svg import format_tick, to_svg
 from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, to_latex
-from tests.saber.report.logs import ATARI57, write_run
+from tests.saber.report.logs import ATARI57, results_of, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 SVG = "{http://www.w3.org/2000/svg}"
@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         for game in ("pong", "surround", "skiing"):
             write_run(folder / str(seed), game, seed, REACHED, episodes=300, agent="rainbow_iqn")
             write_run(folder / "b" / str(seed), game, seed, REACHED, episodes=300, agent="rainbow")
-    return Results(read_inputs([folder]))
+    return results_of(folder)
 
 
 def test_every_plot_is_an_svg_that_names_the_agents(results: Results) -> None:
@@ -102,7 +102,7 @@ def test_csv_files_hold_the_numbers_of_the_report(results: Results) -> None:
 def test_scores_of_now_name_their_run(tmp_path: Path) -> None:
     # Mutation: a number in the place of the seed.
     logs = [write_run(tmp_path / str(seed), "pong", seed, 5000) for seed in (5, 7)]
-    rows = list(csv.DictReader(render_tables(Results(read_inputs([tmp_path])))["now.csv"].splitlines()))
+    rows = list(csv.DictReader(render_tables(results_of(tmp_path))["now.csv"].splitlines()))
     assert [(row["seed"], row["log"]) for row in rows] == [("5", str(logs[0])), ("7", str(logs[1]))]
 
 
@@ -145,7 +145,7 @@ def test_files_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
 def test_names_of_files_lead_nowhere_else(tmp_path: Path) -> None:
     path = write_run(tmp_path, "pong", 1, 5000, env="gymnasium:../../x/y")
     write_run(tmp_path / "b", "pong", 2, 5000, env="gymnasium:..-..-x:y")
-    assert sorted(render_figures(Results(read_inputs([path.parent])))) == [
+    assert sorted(render_figures(results_of(path.parent))) == [
         "curve-gymnasium-..-..-x-y-1.svg",
         "curve-gymnasium-..-..-x-y.svg",
     ]

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import aggregate_table, game_table
 from rainbow_iqn_apex.saber.results.task import Task
 from tests.processes import run
-from tests.saber.report.logs import write_log, write_run
+from tests.saber.report.logs import results_of, write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 IQN: dict[str, Any] = {"agent": "rainbow_iqn", "preset": "cpu", "lr_IQN": 1e-4, "nb_actor": 1}
@@ -147,7 +147,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
             write_run(folder / "a" / str(seed), game, seed, REACHED, episodes=300, **IQN)
         for game in ("pong", "alien", "qbert"):
             write_run(folder / "b" / str(seed), game, seed, REACHED, episodes=300, level=2.0, **RAINBOW)
-    return Results(read_inputs([folder]))
+    return results_of(folder)
 
 
 def test_agents_are_compared_over_the_games_in_common(two: Results) -> None:
@@ -167,7 +167,7 @@ def test_agents_are_compared_over_the_games_in_common(two: Results) -> None:
 def test_agents_without_a_common_game_are_not_compared(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "pong", 1, REACHED, episodes=300, **IQN)
     write_run(tmp_path / "b", "alien", 1, REACHED, episodes=300, **RAINBOW)
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     page = render_report(results)
     assert "no game has known references and a score of every agent, so there is no plot over games." in page
     assert "<h2>Over games" not in page and "in a legend" not in page
@@ -179,7 +179,7 @@ def test_agents_without_a_common_game_are_not_compared(tmp_path: Path) -> None:
 def test_an_agent_that_has_not_come_so_far_is_not_compared_there(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "pong", 1, 5 * REACHED, episodes=900, **IQN)
     write_run(tmp_path / "b", "pong", 1, REACHED, episodes=300, **RAINBOW)
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     assert [[agent.name for agent in results.compared(mark)] for mark in results.marks] == [
         ["Rainbow-IQN, cpu"], ["Rainbow-IQN, cpu", "Rainbow, cpu"]
     ]  # fmt: skip

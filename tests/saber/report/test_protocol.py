@@ -1,7 +1,5 @@
 """Scores are shown with the rules that they were made by, beside those that were made by the same."""
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,15 @@ from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import game_table
 from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, STICKY
 from rainbow_iqn_apex.saber.results.run_record import read_record, write_record
-from tests.saber.report.logs import write_run
+from tests.saber.report.logs import figures_of, results_of, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 
 
-def results_of(folder: Path, **settings: Any) -> Results:
+def played(folder: Path, **settings: Any) -> Results:
     for seed in (1, 2):
         write_run(folder / str(seed), "pong", seed, REACHED, episodes=300, **settings)
-    return Results(read_inputs([folder]))
+    return results_of(folder)
 
 
 def forget(log: Path, *names: str) -> None:
@@ -74,13 +72,12 @@ STICKY_AGENTS = {about.label for about in COLUMNS.values() if about.protocol == 
     ],
 )
 def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], name: str, sentence: str) -> None:
-    results = results_of(tmp_path, **settings)
+    results = played(tmp_path, **settings)
     assert results.protocols.sentence == sentence
     page = render_report(results)
-    script = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
-    assert script
+    figures = figures_of(page)
     for figure in ("bars-human", "profile-human", "bars-world_record", "profile-world_record"):
-        assert name in [trace["name"].replace("<br>", " ") for trace in json.loads(script[1])[figure]["data"]]
+        assert name in [trace["name"].replace("<br>", " ") for trace in figures[figure]["data"]]
     assert ("by SABER&#x27;s rules" in page) == (not settings), "said of nothing else"
     assert ("unlimited" in to_html(game_table(results))) == ("unlimited" in name)
     assert published_shown(results) == (STICKY_AGENTS if "actions 0.25" in name and "repeat" not in name else set())
@@ -88,9 +85,9 @@ def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], n
 
 def test_known_and_unknown_protocols_are_not_mixed_silently(tmp_path: Path) -> None:
     # Mutation: read the first record only.
-    results_of(tmp_path)
+    played(tmp_path)
     forget(tmp_path / "2" / "pong.csv", "proba_sticky_actions")
-    results = Results(read_inputs([tmp_path]))
+    results = results_of(tmp_path)
     assert results.protocols.label == "sticky actions 0.25 or unknown"
     assert results.protocols.limit_name("saber") == "whole episodes"
     assert results.protocols.sentence == (
@@ -100,7 +97,7 @@ def test_known_and_unknown_protocols_are_not_mixed_silently(tmp_path: Path) -> N
 
 
 def test_runs_without_any_record_have_no_protocol(tmp_path: Path) -> None:
-    results_of(tmp_path)
+    played(tmp_path)
     for seed in "12":
         (tmp_path / seed / "pong.json").unlink()
     runs = read_inputs([tmp_path]).runs

@@ -9,11 +9,10 @@ from rainbow_iqn_apex.saber.report.descriptions import format_changes, format_va
 from rainbow_iqn_apex.saber.report.groups import group_runs
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.method_tables import run_table, setting_table
-from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.settings import agent_name, agree, applicable, comparable
 from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.results.run_record import Start, read_record, write_record
-from tests.saber.report.logs import write_run
+from tests.saber.report.logs import results_of, write_run
 
 
 def resume(log: Path, **settings: object) -> None:
@@ -21,10 +20,6 @@ def resume(log: Path, **settings: object) -> None:
     record = read_record(path)
     assert record
     write_record(path, record.started(Start(record.starts[-1].settings | settings, {}, "def5678")))
-
-
-def results_of(folder: Path) -> Results:
-    return Results(read_inputs([folder]))
 
 
 def test_what_does_not_change_what_is_learnt_is_no_difference() -> None:

@@ -1,27 +1,21 @@
-import json
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects
-
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot, write_reward_plot
 from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
+from tests.saber.report.logs import figures_of
 
 Stream = Callable[..., list[EpisodeRecord]]
 
 
 def figure_of(page: str) -> dict[str, Any]:
-    found = re.findall(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
-    assert len(found) == 1
-    figure = json.loads(found[0])["plot"]
-    plotly.graph_objects.Figure(figure)  # raises on a property that plotly does not know
-    assert isinstance(figure, dict)
+    figure: dict[str, Any] = figures_of(page)["plot"]
     return figure
 
 
