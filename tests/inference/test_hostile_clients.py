@@ -68,19 +68,22 @@ def honest(served: Served, capfd: pytest.CaptureFixture[str]) -> Iterator[Callab
     assert served.secret.decode() not in out
 
 
-# --- clients that do not know the secret ---
+# --- clients that do not know the secret, and clients of the run that are broken ---
+
+Offence = Callable[[Served], Iterator[Raw]]
 
 
-def wrong_proof(served: Served) -> Iterator[Raw]:
-    raw = Raw(served)
-    raw.send(say(Hello("0" * 64, "0" * 32, 1, evaluates=False)))
-    yield raw
+def sending(data: Callable[[Raw], bytes], *, known: bool = False, dribbles: bool = False) -> Offence:
+    """An offence that is sent at once, or each byte by itself."""
 
+    def offend(served: Served) -> Iterator[Raw]:
+        raw = Raw(served, known=known)
+        sent = data(raw)
+        for part in [bytes([byte]) for byte in sent] if dribbles else [sent]:
+            raw.send(part)
+            yield raw
 
-def proof_of_another_role(served: Served) -> Iterator[Raw]:
-    raw = Raw(served)
-    raw.send(say(Hello(proof(served.secret, "server", raw.nonce), "0" * 32, 1, evaluates=False)))
-    yield raw
+    return offend
 
 
 def replayed_proof(served: Served) -> Iterator[Raw]:
@@ -92,62 +95,29 @@ def replayed_proof(served: Served) -> Iterator[Raw]:
     yield raw
 
 
-def a_request_first(served: Served) -> Iterator[Raw]:
-    raw = Raw(served)
-    raw.send(request())
-    yield raw
+def proved(text: str) -> bytes:
+    return say(Hello(text, "0" * 32, 1, evaluates=False))
 
 
-def long_greeting(served: Served) -> Iterator[Raw]:
-    raw = Raw(served)
-    raw.send(frame(b" " * (MOST_GREETING + 1)))
-    yield raw
-
-
-def deep_greeting(served: Served) -> Iterator[Raw]:
-    raw = Raw(served)
-    raw.send(frame(b"[" * MOST_GREETING))
-    yield raw
-
-
-def dribbled_greeting(served: Served) -> Iterator[Raw]:
-    raw = Raw(served)
-    for byte in frame(say(raw.hello())[LENGTH.size :] + b" " * 3000):
-        raw.send(bytes([byte]))
-        yield raw
-
-
-# --- clients of the run that are broken ---
-
-
-def long_message(served: Served) -> Iterator[Raw]:
-    raw = Raw(served, known=True)
-    raw.send(LENGTH.pack(1 << 30) + bytes(1000))
-    yield raw
-
-
-def endless_message(served: Served) -> Iterator[Raw]:
-    raw = Raw(served, known=True)
-    raw.send(LENGTH.pack(3100))
-    for _ in range(3000):
-        raw.send(b"x")
-        yield raw
-
-
-_TABLE = [
-    wrong_proof, proof_of_another_role, replayed_proof, a_request_first, long_greeting, deep_greeting,
-    dribbled_greeting, long_message, endless_message,
-]  # fmt: skip
+OFFENCES: dict[str, Offence] = {
+    "wrong proof": sending(lambda _: proved("0" * 64)),
+    "proof of another role": sending(lambda raw: proved(proof(raw.secret, "server", raw.nonce))),
+    "replayed proof": replayed_proof,
+    "a request first": sending(lambda _: request()),
+    "long greeting": sending(lambda _: frame(b" " * (MOST_GREETING + 1))),
+    "deep greeting": sending(lambda _: frame(b"[" * MOST_GREETING)),
+    "dribbled greeting": sending(lambda raw: frame(say(raw.hello())[LENGTH.size :] + b" " * 3000), dribbles=True),
+    "long message": sending(lambda _: LENGTH.pack(1 << 30) + bytes(1000), known=True),
+    "endless message": sending(lambda _: LENGTH.pack(3100) + b"x" * 3000, known=True, dribbles=True),
+}
 
 
 # Mutations that fail here: a proof that is not looked at; no role in the proof; one nonce for all; a `_since` that each
 # byte sets anew. A length that is not bounded is found by the fuzzer: `without_a_length`.
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("offence", _TABLE, ids=lambda offence: offence.__name__)
-def test_a_client_is_cut_off(
-    served: Served, honest: Callable[[], None], offence: Callable[[Served], Iterator[Raw]]
-) -> None:
-    for turn, raw in enumerate(offence(served)):
+@pytest.mark.parametrize("name", OFFENCES)
+def test_a_client_is_cut_off(served: Served, honest: Callable[[], None], name: str) -> None:
+    for turn, raw in enumerate(OFFENCES[name](served)):
         if turn % 20 == 0:
             honest()
         if raw.is_cut:
