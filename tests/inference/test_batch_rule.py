@@ -1,5 +1,6 @@
 """When a batch begins, by a clock that the test has."""
 
+import itertools
 import random
 
 from hypothesis import given
@@ -10,18 +11,20 @@ from rainbow_iqn_apex.programs.inference.batching import BatchRule
 _EPSILON = 1e-9
 
 
-def asked_by(rule: BatchRule, clients: int, now: float) -> None:
-    for client in range(clients):
-        rule.ask(client, 0, now)
+def asked_by(clients: int, groups: tuple[int, ...] = (0,)) -> BatchRule:
+    """A rule whose batches take half a second, when the first has begun, for which all groups asked at 0."""
+    rule = BatchRule()
+    rule.end(0.5)
+    for client, group in itertools.product(range(clients), groups):
+        rule.ask(client, group, 0.0)
     rule.begin()
+    return rule
 
 
 # A mutation that fails here: `2 * len(self._waiting) > len(self._asked)`.
 def test_half_of_the_live_askers_are_enough() -> None:
-    rule = BatchRule()
-    rule.end(0.5)
-    assert rule.wait_s(0.0) == float("inf"), "nobody has asked"
-    asked_by(rule, 6, 0.0)
+    assert BatchRule().wait_s(0.0) == float("inf"), "nobody has asked"
+    rule = asked_by(6)
     for client, wait in ((3, 0.5), (1, 0.5), (5, 0.0)):
         rule.ask(client, 0, 0.25)
         assert rule.wait_s(0.25) == wait
@@ -31,9 +34,7 @@ def test_half_of_the_live_askers_are_enough() -> None:
 
 # A mutation that fails here: `self._waiting[-1][1]`, the time of the newest request.
 def test_no_request_waits_longer_than_a_batch_takes_on_average() -> None:
-    rule = BatchRule()
-    rule.end(0.5)
-    asked_by(rule, 8, 0.0)
+    rule = asked_by(8)
     rule.ask(0, 0, 0.1)
     rule.ask(1, 0, 0.5)
     assert abs(rule.wait_s(0.5) - 0.1) < _EPSILON
@@ -45,12 +46,7 @@ def test_no_request_waits_longer_than_a_batch_takes_on_average() -> None:
 
 # A mutation that fails here: `leave` that forgets the requests alone.
 def test_a_client_that_has_gone_is_not_waited_for_though_it_had_asked_nothing() -> None:
-    rule = BatchRule()
-    rule.end(0.5)
-    for client in range(3):
-        for group in (0, 4):
-            rule.ask(client, group, 0.0)
-    rule.begin()
+    rule = asked_by(3, groups=(0, 4))
     rule.ask(0, 0, 0.1)
     rule.ask(1, 0, 0.1)
     assert rule.wait_s(0.1) > 0
@@ -64,9 +60,7 @@ def test_a_client_that_has_gone_is_not_waited_for_though_it_had_asked_nothing() 
 
 # A mutation that fails here: a `leave` after which the time goes on from the first request, whosever it was.
 def test_a_request_does_not_begin_a_batch_for_one_that_has_gone() -> None:
-    rule = BatchRule()
-    rule.end(0.5)
-    asked_by(rule, 8, 0.0)
+    rule = asked_by(8)
     rule.ask(0, 0, 0.1)
     rule.ask(1, 0, 0.4)
     rule.leave(0)
@@ -75,9 +69,7 @@ def test_a_request_does_not_begin_a_batch_for_one_that_has_gone() -> None:
 
 # A mutation that fails here: `_LIVE_S = 10`.
 def test_an_asker_that_is_silent_for_a_second_is_not_waited_for() -> None:
-    rule = BatchRule()
-    rule.end(0.5)
-    asked_by(rule, 3, 0.0)
+    rule = asked_by(3)
     rule.ask(0, 0, 0.9)
     assert rule.wait_s(0.9) > 0
     assert rule.wait_s(1.05) == 0.0
