@@ -151,12 +151,12 @@ class Trunk(nn.Module):
             parts = sum(trunk.update_bytes(rows, learned, beside) for trunk in self._inner)
             return parts + 2 * rows * self._stack_bytes
         size = self.precision.itemsize
-        seen = self._inputs + max(self._kept)
+        seen = self._inputs + 2 * max(self._kept)  # its outputs, too, where its channels keep the usual order
         # A CPU's library sorts the inputs and outputs of the first layers anew for the gradients of their weights.
         differentiated = 2 * self._inputs + sum(self._kept) + 2 * max(self._kept)
         # Two threads were seen to hold more than both passes need by themselves: hence the share of the outputs.
         own = max(rows * seen, learned * differentiated)
-        return 2 * rows * self._stack_bytes + size * (own + beside * (seen + 5 * max(self._kept) // 4))
+        return 2 * rows * self._stack_bytes + size * (own + beside * (seen + max(self._kept) // 4))
 
     def _first_layer(self, obs: Tensor) -> Tensor:
         """Convolve bytes as they are: to scale the weights is cheaper than to scale the pictures.
