@@ -134,7 +134,7 @@ def leave_a_run(guarded: Guarded, name: str) -> None:
         LearnerClient(client, name, {}, 1) as learner,
     ):
         learner.lead("old")
-        learner.publish(0, b"weights", restart=True)
+        learner.publish_alone({0: b"weights"})
 
 
 @pytest.mark.slow

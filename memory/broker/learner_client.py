@@ -275,14 +275,11 @@ class LearnerClient:
         """Most agent steps that the run's record has ever held, also under learners before this one."""
         return self._record.t_actors
 
-    def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
-        """Publish weights as `version`; `restart` makes it the only version published.
+    def publish(self, version: int, weights: bytes) -> None:
+        """Publish weights as `version`, which follows the last.
 
         Even if publishing fails, `packets` hold the weights afterwards, so that a checkpoint can hold them.
         """
-        if restart:
-            self.publish_alone({version: weights})
-            return
         with self._publishing:
             last = dict(list(self.packets.items())[-1:])
             self.packets = last | {version: weights}

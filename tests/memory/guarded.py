@@ -49,7 +49,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
     """A short run through everything that learner and actor do with the server."""
     with LearnerClient(guarded.learner, "run", {"seed": 1}, 1) as learner:
         learner.lead(run_id, afresh=True)
-        learner.publish(0, b"weights 0", restart=True)
+        learner.publish_alone({0: b"weights 0"})
         learner.publish(1, b"weights 1")
         learner.write_progress("running", 4, 4, {0: 0})
         run = wait_for_run(guarded.actor, "run", {"seed": 1}, threading.Event())

@@ -30,7 +30,7 @@ def test_a_wrong_number_in_the_state_makes_nobody_send_again(
 ) -> None:
     """Mutation: COMMIT, or `_known`, takes the number in the state for what Redis holds."""
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         play(actor, 1, 2)
         play(actor, 3)
         play(actor, 4)
@@ -80,7 +80,7 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost_whatever_the_state_says
 ) -> None:
     stop = threading.Event()
     with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         play(actor, 1)
         size = own_server.log.stat().st_size
         play(actor, 2, 3)
@@ -126,7 +126,7 @@ USES: dict[str, Use] = {
 def test_a_value_of_another_type_is_named(client: Client, run_name: str, what: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
         learner.write_progress("running", 0, 0, {})
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         play(actor, 1)
         keys = actor.keys
         key = {

@@ -160,7 +160,7 @@ def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
         link = LearnerClient(client, run_name, SETTINGS, 2)
         with link:
             link.lead(run_id, afresh=True)
-            link.publish(0, b"weights", restart=True)
+            link.publish(0, b"weights")
             play(actor, 1, 2)
             link.write_progress("running", 5, 6, {0: 2})
             if "left" in successor:

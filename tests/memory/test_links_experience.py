@@ -117,7 +117,7 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer
     """In lockstep it has nothing new to say before the learner has read what it said: it must find out by itself."""
     stop = threading.Event()
     with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         play(actor, 1)
         size = own_server.log.stat().st_size
         play(actor, 2, 3)

@@ -26,7 +26,7 @@ def test_weights_reach_a_waiting_actor(client: Client, run_name: str) -> None:
         learner.write_progress("running", 0, 0, {})
         assert actor.newest_version() == -1
         for version in range(3):
-            with after(0.1, partial(learner.publish, version, weights(version), restart=version == 0)):
+            with after(0.1, partial(learner.publish, version, weights(version))):
                 assert actor.wait_for_version(version) == version
             assert actor.weights(version).meta["version"] == version
         assert actor.wait_for_version(1) == 2
@@ -38,7 +38,7 @@ def test_weights_before_the_ones_that_meet_an_empty_server_come_back(
 ) -> None:
     with learner_link(own_client, "run") as learner, actor_link(own_client, "run") as actor:
         for version in range(3):
-            learner.publish(version, weights(version), restart=version == 0)
+            learner.publish(version, weights(version))
         own_server.restart_without(since=own_server.log.stat().st_size)
         learner.publish(3, weights(3))
         for version in (2, 3):
@@ -48,7 +48,7 @@ def test_weights_before_the_ones_that_meet_an_empty_server_come_back(
 def test_restoring_and_publishing_at_once_leave_the_newest(client: Client, run_name: str) -> None:
     """What is restored by one thread is never older than what another has published since it was kept."""
     with learner_link(client, run_name) as learner:
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         done = threading.Event()
 
         def restore() -> None:
@@ -71,7 +71,7 @@ def test_lost_weights_are_published_again(own_server: RedisServer, own_client: C
     stop = threading.Event()
     with learner_link(own_client, "run") as learner, actor_link(own_client, "run", stop=stop) as actor:
         for version in range(3):
-            learner.publish(version, weights(version), restart=version == 0)
+            learner.publish(version, weights(version))
         own_server.restart_without(since=own_server.log.stat().st_size)
         assert actor.newest_version() == -1  # the loss is real
         learner.restore_weights()
@@ -84,14 +84,14 @@ def test_lost_weights_are_published_again(own_server: RedisServer, own_client: C
 def test_weights_of_a_learner_that_has_gone_back_are_not_taken_for_newer_ones(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
         learner.write_progress("running", 0, 0, {})
-        learner.publish(1, weights(1), restart=True)  # where version 3 was when the actor asked which is the newest
+        learner.publish(1, weights(1))  # where version 3 was when the actor asked which is the newest
         with after(0.3, lambda: learner.publish(3, weights(3))):
             assert actor.weights(3).meta["version"] == 3
 
 
 def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
         with after(0.3, lambda: learner.publish(1, weights(1))):
             assert actor.weights(actor.newest_version(), or_newest=True).meta["version"] == 1

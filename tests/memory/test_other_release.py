@@ -51,7 +51,7 @@ def test_weights_that_are_none_are_one_line(client: Client, run_name: str, data:
     if data == b"too large":
         data = wire.encode(wire.Tag.WEIGHTS, {"version": 0}, {"a": np.zeros(2000, np.uint8)})
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.publish(0, data, restart=True)
+        learner.publish(0, data)
         with pytest.raises(RunError, match=r"the weights in Redis, .* cannot be used: "):
             actor.weights(0, 1000)
 

@@ -93,7 +93,7 @@ def test_the_order_of_messages_is_the_same_in_however_many_shards(client: Client
         assert rounds(reader, 3) == [(actor, RoundEnd(r)) for r in range(3) for actor in range(ACTORS)]
         assert reader.received == dict.fromkeys(range(ACTORS), 3)
         assert reader.quarantined == 0
-        learner.publish(0, weights(0), restart=True)
+        learner.publish(0, weights(0))
         learner.write_progress("running", 0, 0, dict.fromkeys(range(ACTORS), 2))
         learner.trim(dict.fromkeys(range(ACTORS), 3))
         for actor in actors:
@@ -155,7 +155,7 @@ def test_another_run_takes_the_name_in_other_shards(client: Client, run_name: st
             actors = [stack.enter_context(playing(client, run_name, actor, before, "old")) for actor in range(3)]
             for actor in actors:
                 actor.commit([RoundEnd(0)], b"")
-            learner.publish(0, weights(0), restart=True)
+            learner.publish(0, weights(0))
         with leading(client, run_name, after, "new", afresh=True):
             left = {key for key in keys_of(client, run_name) if ":old:" in key}
             assert left <= {actor.keys.actor_lease(actor.actor) for actor in actors}

@@ -66,7 +66,7 @@ def play(client: Client, *rounds: int) -> None:
 def learner_of(client: Client, stack: ExitStack) -> LearnerClient:
     learner = stack.enter_context(LearnerClient(client, "run", {}, 1))
     learner.lead("id")
-    learner.publish(0, b"weights", restart=True)
+    learner.publish_alone({0: b"weights"})
     learner.write_progress("running", 0, 0, {})
     wait_for_rewrite(client)
     return learner
