@@ -58,14 +58,9 @@ class ActorClient(RunClient):
         )  # fmt: skip
         self.actor = actor
         self._scripts = Scripts(client)
-        self._sequence = 0  # of the last message
+        self.sequence = 0  # of the last message
         self.known_read = 0  # of the last message that the learner had read when this client last looked
         self._kept: deque[tuple[float, Commit]] = deque()
-
-    @property
-    def sequence(self) -> int:
-        """Return the number of the last message."""
-        return self._sequence
 
     def saved(self, *, repeats: bool = False) -> Saved | None:
         """Return the state that this actor's predecessor stored with its last message, None to join anew.
@@ -77,7 +72,7 @@ class ActorClient(RunClient):
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
         read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
         known = min(self._count(sequence or b"0"), max(newest, read))  # another client wrote a greater one
-        self._sequence = known
+        self.sequence = known
         is_whole = newest >= read  # else the state is older than what the learner goes on from
         if state is None or not repeats:
             self.pass_read()
@@ -87,10 +82,10 @@ class ActorClient(RunClient):
 
     def pass_read(self) -> None:
         """Give the next messages numbers after all that the learner has read, also where Redis has lost those."""
-        if self.known_read > self._sequence:
-            unknown = f"messages {self._sequence + 1} to {self.known_read} of {self.title}"
+        if self.known_read > self.sequence:
+            unknown = f"messages {self.sequence + 1} to {self.known_read} of {self.title}"
             print(f"The learner has read {unknown}, which Redis does not hold: going on after them", flush=True)
-            self._sequence = self.known_read
+            self.sequence = self.known_read
 
     def _count(self, text: Any) -> int:
         try:
@@ -101,7 +96,7 @@ class ActorClient(RunClient):
     def commit(self, messages: list[Message], state: bytes) -> None:
         """Append messages and store the state after them, exactly once; raises RunError if that is impossible."""
         self.lease.check()
-        commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
+        commit = Commit(self.sequence + 1, [encode_message(message) for message in messages], state)
         written = self._append(commit)
         now = time.monotonic()
         self._kept.append((now, written))
@@ -123,14 +118,11 @@ class ActorClient(RunClient):
         if known is not None:
             self._send_again(known)
             return self._append(commit, allow_gap=True)
-        self._sequence = commit.last
+        self.sequence = commit.last
         return commit
 
     def _send_again(self, known: int) -> None:
-        print(
-            f"Redis holds the messages of {self.title} up to {known} of {self._sequence}: sending again",
-            flush=True,
-        )
+        print(f"Redis holds the messages of {self.title} up to {known} of {self.sequence}: sending again", flush=True)
         known = max(known, self._trimmed())
         lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.last > known]
         self._kept = deque([kept for kept in self._kept if kept[1].last <= known] + lost)
@@ -151,14 +143,14 @@ class ActorClient(RunClient):
         log = self.keys.log(self.actor)
         self._client.xread({log: "$"}, count=1)  # returns nothing, but raises RunError if the key holds no stream
         stored = self._client.hget(self.keys.state(self.actor), "sequence")
-        if stored == b"%d" % self._sequence:  # nearly always so, and cheap for Redis
-            return self._sequence
+        if stored == b"%d" % self.sequence:  # nearly always so, and cheap for Redis
+            return self.sequence
         newest = last_sequence(self._client, log)
-        return newest if newest <= self._sequence else self._count(stored or b"0")
+        return newest if newest <= self.sequence else self._count(stored or b"0")
 
     def unread(self) -> int:
         """Return how many messages of this actor the learner has not read yet."""
-        return max(0, self._sequence - self._read())
+        return max(0, self.sequence - self._read())
 
     def _read(self) -> int:
         self.known_read = self._count(self._client.hget(self.keys.run, self.keys.read_field(self.actor)) or b"0")

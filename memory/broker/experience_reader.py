@@ -16,13 +16,7 @@ from rainbow_iqn_apex.memory.broker.registered import every_actor, registered_ac
 from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, READ_AHEAD, Decoder, Entry, StreamReader
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
-from rainbow_iqn_apex.memory.broker.transport import (
-    MAX_SEQUENCE,
-    Keys,
-    log_extent,
-    newest_sequence,
-    sequence_of,
-)
+from rainbow_iqn_apex.memory.broker.transport import MAX_SEQUENCE, Keys, log_extent, sequence_of
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Joined, RoundEnd
 
@@ -227,7 +221,7 @@ class ExperienceReader:
         return self._newest(actor) > self._received[actor]
 
     def _newest(self, actor: int) -> int:
-        return newest_sequence(self._client, self._keys.log(actor))
+        return log_extent(self._client, self._keys.log(actor)).newest
 
     def wait(self, waiting: WaitReporter) -> bool:
         """Wait a moment for a message; returns whether a second of waiting has passed since this was last so.

@@ -333,11 +333,6 @@ def last_sequence(client: Client, key: str) -> int:
     return log_extent(client, key).last
 
 
-def newest_sequence(client: Client, key: str) -> int:
-    """Return the sequence number of the newest message that a log holds, up to MAX_SEQUENCE; 0 for none."""
-    return log_extent(client, key).newest
-
-
 def sequence_of(entry_id: bytes) -> int:
     """Return the sequence number in an entry's id."""
     return int(entry_id.split(b"-")[0])

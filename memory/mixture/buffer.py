@@ -96,11 +96,6 @@ class Mixture:
         """Sequences that the queue has dropped: they were never learned from as fresh ones."""
         return self._queue.dropped
 
-    @property
-    def awaits_remembered(self) -> bool:
-        """Whether chunks of a restored checkpoint are still to come."""
-        return bool(self._pool.awaited)
-
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Hand a chunk to all tables, or a remembered one to its old place; leave out one without a row to learn."""
         if self.remembers(chunk_id):

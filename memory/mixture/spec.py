@@ -147,7 +147,8 @@ def most_chunks(mix: tuple[TableSpec, ...], queue_slots: int, settings: Sampling
     """
     chosen = [part for part in mix if _chooses(part, settings)]
     newest = [part for part in mix if part not in chosen]
-    return queue_slots + _largest(newest) + sum(part.capacity or 0 for part in chosen) + 1
+    largest = max((part.capacity or 0 for part in newest), default=0)
+    return queue_slots + largest + sum(part.capacity or 0 for part in chosen) + 1
 
 
 def longest_held(mix: tuple[TableSpec, ...], queue_slots: int, settings: Sampling) -> int:
@@ -158,10 +159,6 @@ def longest_held(mix: tuple[TableSpec, ...], queue_slots: int, settings: Samplin
 
 def _chooses(part: TableSpec, settings: Sampling) -> bool:
     return part.table == ELITE and settings.elite_insertion
-
-
-def _largest(parts: Iterable[TableSpec]) -> int:
-    return max((part.capacity or 0 for part in parts), default=0)
 
 
 def _nearest_shares(mix: tuple[TableSpec, ...], batch_size: int) -> list[str]:

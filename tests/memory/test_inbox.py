@@ -147,9 +147,7 @@ def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monk
         assert ids(inbox.take_rest()) == [(1, 7)]
         assert ids(inbox.take_rest()) == []
         monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._REST_S", 0.1)
-        monkeypatch.setattr(
-            "rainbow_iqn_apex.memory.broker.experience_reader.newest_sequence", lambda *_: 1000
-        )  # of a server that has lost its newest
+        monkeypatch.setattr(inbox, "_newest", lambda _: 1000)  # of a server that has lost its newest
         with pytest.raises(RunError, match="have gone from Redis"):
             list(inbox.take_rest())
 

@@ -75,10 +75,10 @@ def check_restart(mix: str, seed: int, kind: type[Mixture] = Mixture) -> None:
         successor.restore(checkpoint, dict(NEWEST))
         successor.check_valid()
         assert successor.oldest() == oldest and successor.inserted == mixture.inserted
-        assert successor.awaits_remembered == bool(len(checkpoint.ids))
+        assert len(successor._pool.awaited) == len(checkpoint.ids)
         read_again(successor, stream.sent, rng, share)
         checkpoint = successor.checkpoint()
-    assert not successor.awaits_remembered and successor.room == mixture.room and successor.rows == mixture.rows
+    assert not successor._pool.awaited and successor.room == mixture.room and successor.rows == mixture.rows
     assert_same_checkpoint(checkpoint, mixture.checkpoint())
     successor.generator.set_state(mixture.generator.get_state())
     one, other = (next_batches(each, seed) for each in (mixture, successor))
@@ -190,7 +190,7 @@ def test_what_is_lost_leaves_a_valid_mixture(seed: int, how: str) -> None:
         successor.add(chunk_id, chunk)
         successor.check_valid()
     read_again(successor, stream.sent, rng)
-    assert not successor.awaits_remembered
+    assert not successor._pool.awaited
     play(successor, Stream(77, 2 * LATER), rng, 40)
     successor.check_valid()
 
@@ -216,7 +216,7 @@ def test_awaited_sequences_are_dropped_by_a_full_queue() -> None:
     while sum(sent.learnable for sent in stream.sent) < 12:
         successor.add(*stream.next())
         successor.check_valid()
-    assert not successor.awaits_remembered and successor.room == 0
+    assert not successor._pool.awaited and successor.room == 0
 
 
 def with_extra(name: str, change: Callable[[Tensor], Any]) -> Damage:
