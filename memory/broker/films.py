@@ -5,9 +5,9 @@ A film may be lost at any time. So films use a connection of their own that give
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
-from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.reports import content_of
 from rainbow_iqn_apex.memory.broker.transport import Keys
 
 
@@ -29,16 +29,9 @@ class FilmStore:
         """
         wanted = list(places)
         replies = self._client.batch([("GETRANGE", self._keys.film(place), 0, most - 1) for place in wanted])
-        if failed := next((reply for reply in replies if _is_failure(reply)), None):
-            raise failed
-        return {place: data for place, data in zip(wanted, replies, strict=True) if isinstance(data, bytes) and data}
+        return {place: data for place, reply in zip(wanted, replies, strict=True) if (data := content_of(reply))}
 
     def close(self) -> None:
         """Close the connection."""
         with suppress(BrokerError):
             self._client.close()
-
-
-def _is_failure(reply: Any) -> bool:
-    is_other_type = isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply)
-    return isinstance(reply, BrokerError) and not is_other_type

@@ -40,7 +40,7 @@ class RawReport(NamedTuple):
     age: float  # seconds since it was written, by the clock of the server alone
 
 
-def _reply(reply: Any) -> Any:
+def content_of(reply: Any) -> Any:
     """Return a reply, None of a key of another type, which another client has written; raises what else is an error."""
     if not isinstance(reply, BrokerError):
         return reply
@@ -105,7 +105,7 @@ class ReportStore:
         wanted = list(actors)
         keys = [self._key(actor) for actor in wanted]
         commands = [command for key in keys for command in (("GETRANGE", key, 0, most), ("PTTL", key))]
-        replies = [_reply(reply) for reply in self._client.batch(commands)]
+        replies = [content_of(reply) for reply in self._client.batch(commands)]
         found = zip(wanted, replies[::2], replies[1::2], strict=True)
         return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
 
@@ -134,7 +134,7 @@ class ReportStore:
         """
         logs = {actor: log for actor in actors if (log := self._log(actor))}
         fields = [("HGET", self._keys.beside(actor).run, self._keys.read_field(actor)) for actor in logs]
-        reads = [_reply(read) for read in self._client.batch(fields)] if fields else []
+        reads = [content_of(read) for read in self._client.batch(fields)] if fields else []
         return {actor for (actor, log), read in zip(logs.items(), reads, strict=True) if _is_cut_off(read, log)}
 
     def _log(self, actor: int) -> dict[str, Any] | None:
