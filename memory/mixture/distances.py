@@ -14,7 +14,6 @@ from rainbow_iqn_apex.memory.mixture.spec import COSINE, DISTANCES, P_NORM
 
 def p_norm(reference: Tensor, present: Tensor, p: float) -> Tensor:
     """Compute the p-norm of the difference of two rows' features [T, B, F]: [T, B] float64, (Σ |x − y|^p)^(1/p)."""
-    _check(reference, present)
     difference = (present.double() - reference.double()).abs()  # [T, B, F]
     largest = difference.amax(-1, keepdim=True)  # [T, B, 1] taken out first: its power may be 0 or infinite
     scaled = difference / torch.where(largest > 0, largest, 1)  # [T, B, F]
@@ -27,7 +26,6 @@ def cosine_distance(reference: Tensor, present: Tensor) -> Tensor:
 
     The distance of a vector of zeros to any other is 1.
     """
-    _check(reference, present)
     return 1 - functional.cosine_similarity(present.double(), reference.double(), dim=-1)
 
 
@@ -36,7 +34,6 @@ def kl_divergence(reference: Tensor, present: Tensor) -> Tensor:
 
     The reference comes first: it is what was recorded, as in KL(μ‖π) of a behaviour and a present policy.
     """
-    _check(reference, present)
     log_reference, log_present = (features.double().log_softmax(-1) for features in (reference, present))  # [T, B, F]
     return (log_reference.exp() * (log_reference - log_present)).sum(-1)
 
@@ -59,7 +56,8 @@ def distance(name: str, reference: Tensor, present: Tensor, learnable: Tensor, p
     Raises:
         ValueError: the shapes do not fit, or there is no such distance.
     """
-    _check(reference, present)
+    if reference.dim() != 3 or reference.shape != present.shape:
+        raise ValueError(f"features {tuple(reference.shape)} and {tuple(present.shape)} must both be [T, B, F]")
     if learnable.shape != present.shape[:2]:
         raise ValueError(f"learnable {tuple(learnable.shape)} must be [T, B] of features {tuple(present.shape)}")
     if name not in DISTANCES:
@@ -70,8 +68,3 @@ def distance(name: str, reference: Tensor, present: Tensor, learnable: Tensor, p
         rows = (cosine_distance if name == COSINE else kl_divergence)(reference, present)  # [T, B]
     total = torch.where(learnable, rows, 0).sum(0)  # [B]
     return (total / learnable.sum(0).clamp(min=1)).float()
-
-
-def _check(reference: Tensor, present: Tensor) -> None:
-    if reference.dim() != 3 or reference.shape != present.shape:
-        raise ValueError(f"features {tuple(reference.shape)} and {tuple(present.shape)} must both be [T, B, F]")
