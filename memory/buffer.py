@@ -9,7 +9,7 @@
 A buffer is a view of the streams: its checkpoint names the chunks that it holds, but the streams hold their rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -125,6 +125,11 @@ class Buffer(Protocol):
 
     def forget(self, read: Mapping[int, int]) -> None:
         """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
+
+
+def oldest_of(ids: Iterable[ChunkId]) -> dict[int, int]:
+    """Return, by actor, the least sequence number of these chunks."""
+    return dict(sorted(ids, reverse=True))  # of an actor's chunks the last one counts, which is the oldest
 
 
 def check_checkpoint(checkpoint: Checkpoint, spec: ChunkSpec, newest: Mapping[int, int]) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
+from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.ring import tensor_of
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
@@ -118,10 +118,7 @@ class Queue:
 
     def oldest(self) -> dict[int, int]:
         """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""
-        oldest: dict[int, int] = {}
-        for chunk_id in (*self._remembered, *(waiting for waiting, _ in self._waiting)):
-            oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
-        return oldest
+        return oldest_of([*self._remembered, *(waiting for waiting, _ in self._waiting)])
 
     def checkpoint(self) -> Checkpoint:
         """Name the chunks that wait, and those of a restored checkpoint that are still to come."""
@@ -133,11 +130,7 @@ class Queue:
         )
 
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        """Prepare an empty queue for the chunks of a checkpoint, which are added next, in their old order.
-
-        Chunks beyond the `newest` sequence number of their actor are lost. Raises ValueError for a checkpoint that no
-        buffer of this spec has written.
-        """
+        """As `Buffer.restore`."""
         check_checkpoint(checkpoint, self.spec, newest)
         self.inserted = checkpoint.first
         ids = (ChunkId(*numbers) for numbers in checkpoint.ids.tolist())

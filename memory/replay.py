@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
+from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.ring import Ring, tensor_of
@@ -154,10 +154,7 @@ class Replay:
 
     def oldest(self) -> dict[int, int]:
         """Return, by actor, the sequence number of its oldest chunk held, or still to come of a restored checkpoint."""
-        oldest: dict[int, int] = {}
-        for chunk_id in (*self._remembered, *self._held()):
-            oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
-        return oldest
+        return oldest_of([*self._remembered, *self._held()])
 
     def checkpoint(self) -> Checkpoint:
         """Name all chunks held, and those of a restored checkpoint that are still to come; on the CPU."""

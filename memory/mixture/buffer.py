@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
+from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture import saved
@@ -201,10 +201,7 @@ class Mixture:
 
     def oldest(self) -> dict[int, int]:
         """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""
-        oldest: dict[int, int] = {}
-        for chunk_id in filter(None, self._pool.ids):
-            oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
-        return oldest
+        return oldest_of(filter(None, self._pool.ids))
 
     def checkpoint(self) -> Checkpoint:
         """Name all sequences held and still to come, and all that a successor needs to continue identically."""
