@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from rainbow_iqn_apex.common.errors import RunError, Stopped
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
+from rainbow_iqn_apex.memory.broker.transport import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
-from tests.conftest import RedisServer
-from tests.memory.links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
+from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -60,45 +59,6 @@ def test_a_successor_of_a_wrong_number_goes_on_after_the_last_message(
     assert rounds_of(client, run_name) == expected(6)
 
 
-@pytest.mark.parametrize("bogus", [b"0", b"2", b"999"])
-def test_what_a_restart_lost_is_sent_again_whatever_the_state_says(
-    own_server: RedisServer, own_client: Client, bogus: bytes
-) -> None:
-    with actor_link(own_client, "run") as actor:
-        play(actor, 1, 2)
-        play(actor, 3)
-        size = own_server.log.stat().st_size
-        play(actor, 4)
-        own_server.restart_without(since=size)
-        own_client.hset(actor.keys.state(0), "sequence", bogus)
-        play(actor, 5)
-        assert rounds_of(own_client, "run") == expected(5)
-
-
-def test_a_waiting_actor_sends_again_what_a_restart_lost_whatever_the_state_says(
-    own_server: RedisServer, own_client: Client
-) -> None:
-    stop = threading.Event()
-    with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
-        learner.publish(0, weights(0))
-        play(actor, 1)
-        size = own_server.log.stat().st_size
-        play(actor, 2, 3)
-        own_server.restart_without(since=size)
-        own_client.hset(actor.keys.state(0), "sequence", 999)
-        with after(1.5, stop.set), pytest.raises(Stopped):
-            actor.wait_for_version(1)
-        assert rounds_of(own_client, "run") == expected(3)
-
-
-def test_a_commit_that_the_state_claims_already_is_appended(client: Client, run_name: str) -> None:
-    with actor_link(client, run_name) as actor:
-        play(actor, 1)
-        client.hset(actor.keys.state(0), "sequence", 2)
-        play(actor, 2)
-        assert rounds_of(client, run_name) == expected(2)
-
-
 # --- values of other types ---
 
 Use = Callable[[ActorClient, LearnerClient], object]
@@ -141,16 +101,6 @@ def test_a_value_of_another_type_is_named(client: Client, run_name: str, what: s
     told = str(caught.value)
     assert f"the Redis key {key} holds another type of value" in told and "delete it with redis-cli" in told
     assert len(told.splitlines()) == 1
-
-
-@pytest.mark.parametrize("who", ["learner", "actor"])
-def test_a_lease_of_another_type_is_named_at_a_start(client: Client, run_name: str, who: str) -> None:
-    keys = Keys(run_name, "id")
-    key = keys.learner_lease if who == "learner" else keys.actor_lease(0)
-    client.rpush(key, "somebody else's")
-    link = LearnerClient(client, run_name, SETTINGS, 1) if who == "learner" else actor_link(client, run_name)
-    with pytest.raises(RunError, match=f"the Redis key {re.escape(key)} holds another type"), link:
-        pass
 
 
 def test_a_first_commit_beside_a_value_of_another_type_appends_nothing(client: Client, run_name: str) -> None:

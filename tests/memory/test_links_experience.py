@@ -89,8 +89,13 @@ def test_no_number_is_left_after_the_last(client: Client, run_name: str) -> None
             play(actor, 1)
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2, 3])
-def test_what_a_restart_lost_is_sent_again(own_server: RedisServer, own_client: Client, lost: int) -> None:
+@pytest.mark.parametrize(
+    ("lost", "claimed"), [(0, None), (1, None), (2, None), (3, None), (1, b"0"), (1, b"2"), (1, b"999")]
+)
+def test_what_a_restart_lost_is_sent_again(
+    own_server: RedisServer, own_client: Client, lost: int, claimed: bytes | None
+) -> None:
+    """Whatever number the state claims meanwhile; a restart that loses nothing takes the scripts alone."""
     with actor_link(own_client, "run") as actor:
         sizes = [own_server.log.stat().st_size]
         for first in (1, 3, 5):
@@ -98,6 +103,8 @@ def test_what_a_restart_lost_is_sent_again(own_server: RedisServer, own_client: 
             sizes.append(own_server.log.stat().st_size)
         own_server.restart_without(since=sizes[3 - lost])
         assert len(rounds_of(own_client, "run")) == 6 - 2 * lost  # the loss is real
+        if claimed:
+            own_client.hset(actor.keys.state(0), "sequence", claimed)
         play(actor, 7)
         assert rounds_of(own_client, "run") == expected(7)
         assert actor.saved() == (b"state after 7", 7)
@@ -113,7 +120,10 @@ def test_an_empty_server_gets_what_is_kept(own_server: RedisServer, own_client: 
         assert own_client.get(actor.keys.actor_lease(0)) == actor.lease.token
 
 
-def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer, own_client: Client) -> None:
+@pytest.mark.parametrize("claimed", [None, b"999"])
+def test_a_waiting_actor_sends_again_what_a_restart_lost(
+    own_server: RedisServer, own_client: Client, claimed: bytes | None
+) -> None:
     """In lockstep it has nothing new to say before the learner has read what it said: it must find out by itself."""
     stop = threading.Event()
     with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
@@ -123,6 +133,8 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer
         play(actor, 2, 3)
         own_server.restart_without(since=size)
         assert len(rounds_of(own_client, "run")) == 1  # the loss is real
+        if claimed:
+            own_client.hset(actor.keys.state(0), "sequence", claimed)
         with after(1.5, stop.set), pytest.raises(Stopped):
             actor.wait_for_version(1)
         assert rounds_of(own_client, "run") == expected(3)

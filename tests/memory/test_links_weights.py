@@ -1,8 +1,6 @@
 """Weights reach the actors, whatever a server loses, and the end of a run does."""
 
-import itertools
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -13,10 +11,10 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.messages import Joined
 from tests.conftest import RedisServer
-from tests.memory.links import HERE, SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
+from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -169,26 +167,3 @@ def test_a_waiting_actor_notices_that_it_lost_its_place(
         with pytest.raises(RunError, match="another process"):
             actor.commit([Joined(0)], b"")
     assert rounds_of(client, run_name) == []
-
-
-def test_a_learner_that_lost_its_place_publishes_nothing(
-    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease, "TTL_MS", 400)
-    with learner_link(client, run_name) as learner:
-        client.set(learner.keys.learner_lease, b"another")
-        time.sleep(0.3)
-        with pytest.raises(RunError, match="another process"):
-            learner.publish(0, b"")
-        with pytest.raises(RunError, match="another process"):
-            learner.write_progress("running", 0, 0, {})
-    assert read_run(client, run_name) == RunStatus("id", "starting", SETTINGS, 0, 0, owner=HERE)
-
-
-def test_messages_are_not_tied_to_one_server_process(own_server: RedisServer, own_client: Client) -> None:
-    """Restarts that lose nothing, one after each commit: the scripts are loaded again."""
-    with actor_link(own_client, "run") as actor:
-        for number in itertools.islice(itertools.count(1), 4):
-            play(actor, number)
-            own_server.restart_without(since=own_server.log.stat().st_size)
-        assert rounds_of(own_client, "run") == expected(4)
