@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import redis
 
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
-from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
+from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message, encode_message
 from tests.deadline import Deadline
@@ -26,9 +27,9 @@ def open_inbox(
     actors: int = 2,
     stop: threading.Event | None = None,
     kind: type[ExperienceReader] = ExperienceReader,
-    ahead: int = READ_AHEAD,
+    **more: Any,
 ) -> Iterator[ExperienceReader]:
-    with closing(kind(client, keys, actors, decode, stop or threading.Event(), ahead=ahead)) as inbox:
+    with closing(kind(client, keys, actors, decode, stop or threading.Event(), **more)) as inbox:
         yield inbox
 
 

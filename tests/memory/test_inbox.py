@@ -20,11 +20,6 @@ from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, tak
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
 
-@pytest.fixture
-def keys(run_name: str) -> Keys:
-    return Keys(run_name, "id")
-
-
 def test_each_actor_is_heard_in_its_order_and_once(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, *(episode(i) for i in range(100)))
     with open_inbox(client, keys) as inbox:

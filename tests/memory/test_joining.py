@@ -1,31 +1,22 @@
 """Actors that a learner did not expect, and actors that have left."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.registered import registered_actors
-from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew
-from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from tests.memory.inbox import ids
+from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, encode_message
+from tests.memory.inbox import ids, open_inbox, take
 from tests.memory.links import entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
-
-
-@pytest.fixture
-def keys(run_name: str) -> Keys:
-    return Keys(run_name, "id")
 
 
 def play(client: Client, keys: Keys, actor: int, *rounds: int) -> None:
@@ -35,26 +26,9 @@ def play(client: Client, keys: Keys, actor: int, *rounds: int) -> None:
         link.commit([*([] if saved else [Joined(rounds[0])]), *map(RoundEnd, rounds)], b"state")
 
 
-@contextmanager
-def open_inbox(
-    client: Client, keys: Keys, actors: int, known: int = 0, *, joining: bool = False, ahead: int = READ_AHEAD
-) -> Iterator[ExperienceReader]:
-    stop = threading.Event()
-    inbox = ExperienceReader(
-        client, keys, actors, lambda data: decode_message(data, 1000), stop, known=known, joining=joining, ahead=ahead
-    )
-    with closing(inbox):
-        yield inbox
-
-
-def take(inbox: ExperienceReader, count: int) -> list[tuple[int, int]]:
-    entries: list[Entry] = []
-    for _ in range(1000):
-        entries += inbox.take_all()
-        if len(entries) >= count:
-            break
-        inbox.wait(WaitReporter("a test"))
-    return sorted((entry.id.actor, entry.id.sequence) for entry in entries)
+def take_ids(inbox: ExperienceReader, count: int) -> list[tuple[int, int]]:
+    """Who has sent the next messages, and their numbers, in order."""
+    return sorted(ids(take(inbox, count)))
 
 
 def test_an_actor_of_any_number_is_taken_in(client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +38,7 @@ def test_an_actor_of_any_number_is_taken_in(client: Client, keys: Keys, capsys: 
         play(client, keys, 0, 0)
         play(client, keys, MAX_ACTORS - 1, 0, 1)
         play(client, keys, 7, 1)
-        assert take(inbox, 6) == [(0, 1), (0, 2), (7, 3), *((MAX_ACTORS - 1, n) for n in (1, 2, 3))]
+        assert take_ids(inbox, 6) == [(0, 1), (0, 2), (7, 3), *((MAX_ACTORS - 1, n) for n in (1, 2, 3))]
         assert inbox.received == {0: 2, 7: 3, MAX_ACTORS - 1: 3}
     assert capsys.readouterr().out == f"Actor {MAX_ACTORS - 1} joins\n"
 
@@ -99,7 +73,7 @@ def test_in_lockstep_nobody_is_taken_in(client: Client, keys: Keys) -> None:
     with open_inbox(client, keys, 1) as inbox:
         play(client, keys, 1, 0)
         play(client, keys, 0, 0)
-        assert take(inbox, 2) == [(0, 1), (0, 2)]
+        assert take_ids(inbox, 2) == [(0, 1), (0, 2)]
         assert set(inbox.received) == {0}
 
 
@@ -111,7 +85,7 @@ def test_numbers_of_no_actor_change_nothing(client: Client, keys: Keys, number: 
         client.xadd(keys.actors, {"actor": number})
         client.xadd(keys.actors, {"other": b"1"})
         play(client, keys, 3, 0)
-        assert take(inbox, 2) == [(3, 1), (3, 2)]
+        assert take_ids(inbox, 2) == [(3, 1), (3, 2)]
         assert set(inbox.received) == {0, 3}
 
 
@@ -126,7 +100,7 @@ def test_an_actor_in_whose_log_others_have_written_is_taken_in(client: Client, k
     client.xadd(keys.log(5), {"m": b"somebody else's"})
     play(client, keys, 5, 0)
     with open_inbox(client, keys, 1, joining=True) as inbox:
-        assert [actor for actor, _ in take(inbox, 2)] == [5, 5]
+        assert [actor for actor, _ in take_ids(inbox, 2)] == [5, 5]
 
 
 def test_messages_that_were_trimmed_count_as_received(client: Client, keys: Keys) -> None:
@@ -136,10 +110,10 @@ def test_messages_that_were_trimmed_count_as_received(client: Client, keys: Keys
     client.xtrim(keys.log(0), maxlen=0, approximate=False)
     client.xtrim(keys.log(1), maxlen=1, approximate=False)
     with open_inbox(client, keys, 1, joining=True) as inbox:
-        assert take(inbox, 1) == [(1, 21)]
+        assert take_ids(inbox, 1) == [(1, 21)]
         assert inbox.received == {0: 21, 1: 21}
         play(client, keys, 0, 20)
-        assert take(inbox, 1) == [(0, 22)]
+        assert take_ids(inbox, 1) == [(0, 22)]
 
 
 def test_trimmed_messages_that_are_sent_again_are_no_rest(client: Client, keys: Keys) -> None:

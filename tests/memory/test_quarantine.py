@@ -1,13 +1,11 @@
 """Messages that cannot be read: kept apart with the reason, counted, reported; in lockstep nobody waits for them."""
 
-import threading
-import time
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
+from functools import partial
 
 import pytest
 
-from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import quarantine
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
@@ -15,29 +13,21 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, encode_message
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
-from tests.memory.inbox import ids, say, take
+from tests.memory.inbox import ids, say, stopped_after, take
 from tests.memory.inbox import open_inbox as inbox_of
-from tests.memory.links import entries_of
+from tests.memory.links import after, entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 BAD = b"\x80nonsense"
+open_inbox = partial(inbox_of, actors=1)
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._IDLE_S", 0.1)
-
-
-@pytest.fixture
-def keys(run_name: str) -> Keys:
-    return Keys(run_name, "id")
-
-
-def open_inbox(client: Client, keys: Keys, actors: int = 1) -> AbstractContextManager[ExperienceReader]:
-    return inbox_of(client, keys, actors)
 
 
 def state(round_: object) -> bytes:
@@ -206,11 +196,8 @@ def test_a_gap_in_the_log_hides_no_end_either(client: Client, keys: Keys) -> Non
 def test_an_actor_that_is_still_playing_is_waited_for(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, Joined(0), BAD)
     save(client, keys, 0, 2, state(0))
-    with open_inbox(client, keys) as inbox:
-        timer = threading.Timer(0.6, lambda: say(client, keys, 0, 3, RoundEnd(0)))
-        timer.start()
+    with open_inbox(client, keys) as inbox, after(0.6, lambda: say(client, keys, 0, 3, RoundEnd(0))):
         assert rounds(inbox, 0) == [[(0, 1), (0, 3)]]
-        timer.join()
 
 
 @pytest.mark.parametrize("damaged", [b"", BAD, state("x"), state(None), state(2**62), other_version(9)])
@@ -240,11 +227,5 @@ def test_without_a_look_at_the_state_the_learner_would_hang(client: Client, keys
     """Or the tests above show nothing."""
     say(client, keys, 0, 1, Joined(0), BAD, BAD)
     save(client, keys, 0, 3, state(2))
-    stop = threading.Event()
-    with closing(NoState(client, keys, 1, lambda data: decode_message(data, 1000), stop)) as inbox:
-        timer = threading.Timer(1, stop.set)
-        timer.start()
-        while not stop.is_set():
-            inbox.wait(WaitReporter("a test")) if not inbox._pending[0] else time.sleep(0.05)
-        assert inbox._played[0] < 0
-        timer.join()
+    with stopped_after(1) as stop, open_inbox(client, keys, stop=stop, kind=NoState) as inbox, pytest.raises(Stopped):
+        list(inbox.take_round(0))

@@ -9,7 +9,6 @@ import pytest
 from redis.crc import key_slot
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, UserError
-from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
@@ -21,7 +20,7 @@ from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of, tag_of_shard
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Message, RoundEnd
-from tests.memory.inbox import decode
+from tests.memory.inbox import decode, take
 from tests.memory.links import after, weights
 
 pytestmark = pytest.mark.redis
@@ -114,11 +113,7 @@ def test_actors_that_nobody_expects_are_found_in_every_shard(client: Client, run
         stack.callback(reader.close)
         late = stack.enter_context(playing(client, run_name, 8, 3))
         late.commit([RoundEnd(0)], b"")
-        entries = reader.take_all()
-        while len(entries) < 2:
-            reader.wait(WaitReporter("a test"))
-            entries += reader.take_all()
-        assert {entry.id.actor for entry in entries} == {7, 8}
+        assert {entry.id.actor for entry in take(reader, 2)} == {7, 8}
         assert list(reader.take_rest()) == []
 
 
