@@ -165,13 +165,6 @@ def test_a_record_comes_back(client: Client, run_name: str) -> None:
     assert client.hmget(Keys(run_name, "").run, "read:0", "read:3") == [b"7", b"8"]
 
 
-@pytest.mark.parametrize(
-    ("status", "over"), [("starting", False), ("running", False), ("stopped", True), ("finished", True)]
-)
-def test_over(status: str, over: bool) -> None:
-    assert RunStatus("id", status, {}, 0, 0).over is over
-
-
 @pytest.mark.parametrize("target", NAMES)
 def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: str) -> None:
     all_keys: dict[tuple[str, str], set[str]] = {}
@@ -189,13 +182,6 @@ def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: 
         for key in gone:
             client.set(key, b"")
     assert all(read_run(client, run_name + name) for name in NAMES), "records are replaced, not deleted"
-
-
-def test_keys_of_an_actor_share_a_hash_tag(run_name: str) -> None:
-    keys = Keys(run_name, "id")
-    names = [keys.run, keys.learner_lease, keys.versions, keys.weights(1), keys.log(2), keys.state(2)]
-    assert all(name.startswith(f"riqx:{{{run_name}}}") for name in [*names, keys.actor_lease(2)])
-    assert len({*names, keys.actor_lease(2), keys.weights(2), keys.log(3)}) == 9
 
 
 # --- connecting ---
