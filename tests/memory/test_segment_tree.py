@@ -1,6 +1,7 @@
 """The trees of priorities against a plain array, draws in proportion, boundaries between leaves, and many updates."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,28 +99,29 @@ def test_random_operations_agree_on_a_gpu(run: tuple[int, int, list[list[tuple[i
     check_run(SegmentTree, run, "cuda")
 
 
-@pytest.mark.parametrize("mutant", [ForgetsTheRoot, OneOff])
-def test_random_operations_see(mutant: Make) -> None:
-    with pytest.raises((AssertionError, ValueError)):
-        check_run(mutant, (17, 4, [[(3, 5), (4, 1)], [(16, 2), (3, 0)]]))
-
-
-def test_random_operations_see_a_search_that_stops_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_tree, "_first_above", lambda prefix, value: torch.searchsorted(prefix, value))
-    with pytest.raises(AssertionError):
-        check_run(SegmentTree, (17, 4, [[(3, 5), (4, 1)]]))
-
-
 def only_the_leaves(nodes: Array, first: int, _: int, indices: Array, values: Array) -> tuple[int, int]:
     nodes[first + indices] = values
     nodes[1] = nodes[first:].sum()
     return 0, 0
 
 
-def test_random_operations_see_a_binary_tree_whose_sums_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binary_tree, "_write", only_the_leaves)
+Mutant = tuple[Make, tuple[Any, str, Any] | None]  # a tree; where, and what stands in the place of which function
+STOPS_TOO_EARLY = (segment_tree, "_first_above", lambda prefix, value: torch.searchsorted(prefix, value))
+WRONG_OPERATIONS: dict[str, Mutant] = {
+    "the root stays": (ForgetsTheRoot, None),
+    "one off": (OneOff, None),
+    "a search that stops too early": (SegmentTree, STOPS_TOO_EARLY),
+    "sums of a binary tree stay": (binary, (binary_tree, "_write", only_the_leaves)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OPERATIONS)
+def test_random_operations_see(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, change = WRONG_OPERATIONS[name]
+    if change:
+        monkeypatch.setattr(*change)
     with pytest.raises((AssertionError, ValueError)):
-        check_run(binary, (17, 4, [[(3, 5), (4, 1)], [(16, 2), (3, 0)]]))
+        check_run(make, (17, 4, [[(3, 5), (4, 1)], [(16, 2), (3, 0)]]))
 
 
 # Frequencies
@@ -194,37 +196,33 @@ def test_a_leaf_of_priority_zero_is_never_drawn(make: Make, device: str) -> None
     assert check_zeros(make, device) > 1e6
 
 
-def test_zero_check_sees_a_sampler_one_off() -> None:
-    with pytest.raises(AssertionError):
-        check_zeros(OneOff, rounds=1)
+def enters_what_has_no_priority(nodes: Array, first: int, values: Array) -> Array:
+    found = np.ones(len(values), np.int64)
+    value = np.maximum(values, 0)
+    while found[0] < first:
+        left = nodes[2 * found]
+        right = value >= left
+        value = np.where(right, value - left, value)
+        found = 2 * found + right
+    return found - first
 
 
-def test_zero_check_sees_a_search_that_stops_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_tree, "_first_above", lambda prefix, value: torch.searchsorted(prefix, value))
-    with pytest.raises(AssertionError):
-        check_zeros(rounds=1)
+WRONG_DRAWS: dict[str, Mutant] = {
+    "one off": (OneOff, None),
+    "a search that stops too early": (SegmentTree, STOPS_TOO_EARLY),
+    "a value that is not clamped": (SegmentTree, (torch, "minimum", lambda value, _: value)),
+    "a parallel scan left as it is": (SegmentTree, (segment_tree, "_scan", brent_kung)),
+    "a binary search": (binary, (binary_tree, "_search", enters_what_has_no_priority)),
+}
 
 
-def test_zero_check_sees_a_value_that_is_not_clamped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "minimum", lambda value, _: value)
-    with pytest.raises(AssertionError):
-        check_zeros(rounds=1)
-
-
-def test_zero_check_sees_a_binary_search_that_enters_what_has_no_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    def search(nodes: Array, first: int, values: Array) -> Array:
-        found = np.ones(len(values), np.int64)
-        value = np.maximum(values, 0)
-        while found[0] < first:
-            left = nodes[2 * found]
-            right = value >= left
-            value = np.where(right, value - left, value)
-            found = 2 * found + right
-        return found - first
-
-    monkeypatch.setattr(binary_tree, "_search", search)
+@pytest.mark.parametrize("name", WRONG_DRAWS)
+def test_zero_check_sees(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, change = WRONG_DRAWS[name]
+    if change:
+        monkeypatch.setattr(*change)
     with pytest.raises((AssertionError, IndexError)):
-        check_zeros(binary, rounds=1)
+        check_zeros(make, rounds=3)
 
 
 def test_a_parallel_scan_draws_no_zero_either(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +232,6 @@ def test_a_parallel_scan_draws_no_zero_either(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(segment_tree, "_scan", scan)
     check_zeros(rounds=3)
     check_frequencies(SegmentTree, 129)
-
-
-def test_zero_check_sees_a_parallel_scan_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_tree, "_scan", brent_kung)
-    with pytest.raises(AssertionError):
-        check_zeros(rounds=3)
 
 
 @each_host_tree
