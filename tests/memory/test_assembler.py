@@ -1,4 +1,3 @@
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -85,36 +84,6 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, window: Arrays) -> None:
 def test_chunks_are_windows_of_the_stream(name: str) -> None:
     for seed in range(300):
         check_stream(SPECS[name], seed, rows=20 + seed % 40 if SPECS[name].length < 64 else 200)
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_every_row_is_learnable_as_often_as_it_shall_be(name: str) -> None:
-    spec = SPECS[name]
-    for seed in range(20):
-        stream = random_rows(np.random.default_rng(seed), 3 * spec.window, 1)
-        assembler = make_assembler(spec)
-        seen: Counter[int] = Counter()
-        chunks = [c for row, action, extras, state in stream if (c := assembler.add(row, action, extras, state))]
-        for chunk in chunks:
-            obs = chunk.rows["obs"][spec.prefix : spec.prefix + spec.length]
-            seen.update(int(frame[0, 1]) * 256 + int(frame[0, 2]) for frame in obs)
-        complete = range(spec.length - spec.period, len(chunks) * spec.period)
-        assert len(complete) > 0
-        assert {seen[t] for t in complete} == {spec.length // spec.period}
-        assert all(seen[t] == t // spec.period + 1 for t in range(spec.length - spec.period))
-
-
-def test_padding_is_last_and_only_before_the_first_row() -> None:
-    spec = SPECS["r2d2, prefixes of several periods"]
-    assembler = make_assembler(spec)
-    stream = random_rows(np.random.default_rng(0), 40, 1)
-    chunks = [c for row, action, extras, state in stream if (c := assembler.add(row, action, extras, state))]
-    padded = [int((chunk.rows["obs"][:, 0, 0] == 0).sum()) for chunk in chunks]  # a row names its stream, 1
-    assert padded[:5] == [9, 6, 3, 0, 0]
-    assert not any(padded[3:])
-    for chunk, count in zip(chunks, padded, strict=True):
-        assert (chunk.rows["step_type"][:count] == StepType.LAST).all()
-        assert chunk.rows["step_type"][count] == StepType.FIRST or count == 0
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -155,16 +155,6 @@ def test_an_empty_replay_says_so() -> None:
         replay.sample(3, 0.5)
 
 
-def test_the_same_seed_draws_the_same() -> None:
-    drawn = []
-    for _ in range(2):
-        replay, chunks = filled()
-        for sent in chunks[:6]:
-            replay.add(sent.id, sent.chunk)
-        drawn.append([indices_of(replay.sample(5, 0.5)).tolist() for _ in range(9)])
-    assert drawn[0] == drawn[1]
-
-
 def test_check_valid_notices_damage() -> None:
     for damage in range(4):
         replay, chunks = filled()

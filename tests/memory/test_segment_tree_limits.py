@@ -8,7 +8,6 @@ import torch
 
 from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
-from rainbow_iqn_apex.memory.replay import make_tree
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
 from tests.memory.trees import Make, Tree, binary, each_host_tree, filled
@@ -108,10 +107,6 @@ def test_a_mask_leaves_alone_what_it_hides(make: Make) -> None:
     tree.set(torch.tensor([3, 5, 7]), torch.tensor([30.0, 50.0, 70.0]), where=torch.tensor([True, False, True]))
     assert tree.get(torch.tensor([3, 5, 7])).tolist() == [30, 5, 70]
     tree.check_valid()
-
-
-def test_replay_on_the_host_gets_the_binary_tree() -> None:
-    assert isinstance(make_tree(5, torch.device("cpu")), BinaryTree)
 
 
 @each_host_tree

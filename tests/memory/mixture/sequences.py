@@ -28,6 +28,7 @@ MIXES = {  # smallest batches of 1, 3 and 7
     "young": "queue:1/7,elite:6/7:30",
     "all": "queue:1/7,uniform:1/7:5,prioritised:2/7:11,attentive:1/7:8,elite:2/7:13",
 }
+BATCHES = {"queue alone": 4, "clear": 9, "young": 14, "all": 14}
 
 
 class Sent(NamedTuple):

@@ -12,12 +12,11 @@ from torch import Tensor
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
-from rainbow_iqn_apex.memory.mixture.pool import Pool
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, counts, parse_mix
 from rainbow_iqn_apex.memory.mixture.tables import Table
-from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.rows import StepType
 from tests.memory.mixture.sequences import (
+    BATCHES,
     CPU,
     ENVIRONMENT,
     MIXES,
@@ -30,7 +29,6 @@ from tests.memory.mixture.sequences import (
 )  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-BATCHES = {"queue alone": 4, "clear": 9, "young": 14, "all": 14}
 SETTINGS = [Sampling(annealed_over=15, strategy=strategy, elite_insertion=strategy > 2) for strategy in (1, 2, 3, 4)]
 
 
@@ -291,4 +289,3 @@ def test_what_a_mixture_cannot_do() -> None:
 def test_the_size_of_a_queue_without_room_for_its_share() -> None:
     mixture = make_mixture("queue:3/4,uniform:1/4:9", 32)
     assert mixture.slots == 24, "an update must not wait for what never comes"
-    assert isinstance(mixture._queue, WaitingLine) and isinstance(mixture._pool, Pool)

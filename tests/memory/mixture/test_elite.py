@@ -34,15 +34,6 @@ def test_strategies_choose_as_defined(candidates: list[tuple[int, int]], n: int,
     check(select, strategy, candidates, n)
 
 
-def test_strategies_choose_as_defined_of_all_small_counts() -> None:
-    generator = torch.Generator().manual_seed(3)
-    for strategy in (1, 2, 3, 4):
-        for count in range(1, 19):
-            for n in range(1, 9):
-                numbers = torch.randint(5, (count, 2), generator=generator).tolist()
-                check(select, strategy, [(a, b) for a, b in numbers], n)
-
-
 def farthest(strategy: int, distances: Tensor, times: Tensor, n: int) -> Tensor:
     """A similarity that is sorted as a distance."""
     return select(strategy, -distances, times, n)

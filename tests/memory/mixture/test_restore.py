@@ -13,10 +13,9 @@ from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import Sampling
-from tests.memory.mixture.sequences import MIXES, Sent, Stream, assert_same_batch, make_mixture, make_sent
+from tests.memory.mixture.sequences import BATCHES, MIXES, Sent, Stream, assert_same_batch, make_mixture, make_sent
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-BATCHES = {"queue alone": 4, "clear": 9, "young": 14, "all": 14}
 SETTINGS = [
     Sampling(annealed_over=15, strategy=strategy, elite_insertion=strategy % 2 > 0) for strategy in (1, 2, 3, 4)
 ]
