@@ -1,13 +1,12 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.memory.chunk import ChunkSpec, check_chunk
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.memory.wire import Tag, decode, encode
-from tests.refusals.chunks import FIELDS, GOOD, SPEC
+from tests.refusals.chunks import SPEC
 
 Numbers = tuple[int, int, int, int, int, int]
 
@@ -26,24 +25,22 @@ def test_sizes(numbers: Numbers, prefix: int, window: int, samples: int, sample_
     assert (spec.prefix, spec.window, spec.samples, spec.sample_window) == (prefix, window, samples, sample_window)
 
 
-@pytest.mark.parametrize("position", range(6))
-def test_each_number_has_a_least_value(position: int) -> None:
-    numbers: list[Any] = [1, 0, 1, 0, 1, 1]
-    ChunkSpec(*numbers)
-    numbers[position] -= 1
-    with pytest.raises(ValueError, match="no such shape"):
-        ChunkSpec(*numbers)
+LEAST = ChunkSpec(1, 0, 1, 0, 1, 1)
 
 
-@pytest.mark.parametrize("numbers", [(1, 0, 4, 0, 5, 1), (1, 0, 4, 0, 4, 3), (1, 0, 4, 0, 4, 8)])
-def test_stride_and_sample_must_fit(numbers: Numbers) -> None:
-    with pytest.raises(ValueError, match="must"):
-        ChunkSpec(*numbers)
-
-
-def test_a_chunk_with_a_recurrent_state_is_one_sample() -> None:
-    with pytest.raises(ValueError, match="with a recurrent state is one sample, not 2"):
-        replace(SPEC, sample_length=2)
+@pytest.mark.parametrize(
+    ("spec", "changes", "told"),
+    [
+        *((LEAST, {name: getattr(LEAST, name) - 1}, "no such shape") for name in [*asdict(LEAST)][:6]),
+        *((replace(LEAST, length=4), changes, "must") for changes in (
+            {"period": 5}, {"sample_length": 3}, {"sample_length": 8},
+        )),
+        (SPEC, {"sample_length": 2}, "with a recurrent state is one sample, not 2"),
+    ],
+)  # fmt: skip
+def test_numbers_that_do_not_fit_are_refused(spec: ChunkSpec, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        replace(spec, **changes)
 
 
 @pytest.mark.parametrize(("sample", "expected"), [(1, [0, 1, 0, 0, 1, 1]), (2, [1, 0, 1]), (3, [1, 1]), (6, [1])])
@@ -53,7 +50,3 @@ def test_samples_of_last_rows_alone_are_not_learnable(sample: int, expected: lis
     for outside in (StepType.MID, StepType.LAST):  # neither the prefix nor the bootstrap rows matters
         step_type = np.array([outside] * 3 + middle + [outside] * 2, np.uint8)
         assert spec.learnable(step_type).tolist() == [bool(x) for x in expected]
-
-
-def test_read_only_chunks_are_accepted() -> None:
-    check_chunk(replace(GOOD, rows=decode(encode(Tag.CHUNK, {}, GOOD.rows)).arrays), SPEC, FIELDS)

@@ -57,9 +57,3 @@ def test_actions_travel_to_the_replay_as_they_were_chosen(name: str) -> None:
 )
 def test_an_action_that_no_environment_takes_is_named(action: ActionSpec, wrong: Array, told: str) -> None:
     assert action.error(wrong) == told
-
-
-def test_a_chunk_with_actions_of_another_kind_is_refused() -> None:
-    box = EnvironmentSpec(Field((2,), "uint8"), Box(3))
-    with pytest.raises(ValueError, match="chunk rows are"):
-        chunk_of(box, ACTIONS["several discretes"][1])
