@@ -16,11 +16,14 @@ from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, Sent, assert_same, make_chunks, make_replay
 
 
-def filled(seed: int = 0, slots: int = 4, shape: tuple[int, ...] = (2, 3)) -> tuple[Replay, list[Sent]]:
+def filled(count: int, slots: int = 4) -> tuple[Replay, list[Sent]]:
+    """A replay with the first `count` chunks, and all chunks."""
     spec = SPECS["rainbow"]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     chunks = make_chunks(spec, [random_rows(rng, 60, number + 1) for number in range(3)], rng)
-    replay = make_replay(spec, slots * spec.period, shape=shape)
+    replay = make_replay(spec, slots * spec.period)
+    for sent in chunks[:count]:
+        replay.add(sent.id, sent.chunk)
     return replay, chunks
 
 
@@ -35,9 +38,7 @@ def generations_of(batch: Batch) -> Tensor:
 
 
 def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
-    replay, chunks = filled(slots=2)
-    for sent in chunks[:2]:
-        replay.add(sent.id, sent.chunk)
+    replay, chunks = filled(2, slots=2)
     batch = replay.sample(64, 0.5)
     replay.add(chunks[2].id, chunks[2].chunk)
     replay.learned(batch, torch.full((64,), 1000.0))
@@ -48,9 +49,7 @@ def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
 
 
 def test_samples_of_a_batch_are_kept_while_the_ring_goes_on() -> None:
-    replay, chunks = filled(slots=2)
-    for sent in chunks[:2]:
-        replay.add(sent.id, sent.chunk)
+    replay, chunks = filled(2, slots=2)
     batch = replay.sample(7, 0.5)
     before = {name: tensor.clone() for name, tensor in batch.rows.items()}
     for sent in chunks[2:6]:
@@ -59,9 +58,7 @@ def test_samples_of_a_batch_are_kept_while_the_ring_goes_on() -> None:
 
 
 def test_rows_that_were_overwritten_before_they_were_read_are_refused() -> None:
-    replay, chunks = filled(slots=3)
-    for sent in chunks[:3]:
-        replay.add(sent.id, sent.chunk)
+    replay, chunks = filled(3, slots=3)
     batches = [replay.sample(1, 0.5) for _ in range(40)]
     wanted = [batch.obs.clone() for batch in batches]
     unread = [batch._replace(rows=copy.copy(batch.rows)) for batch in batches]
@@ -81,9 +78,7 @@ def test_rows_that_were_overwritten_before_they_were_read_are_refused() -> None:
 
 
 def test_sampling_frequencies_match_the_priorities() -> None:
-    replay, chunks = filled(slots=3)
-    for sent in chunks[:5]:
-        replay.add(sent.id, sent.chunk)
+    replay, chunks = filled(5, slots=3)
     counts = np.zeros(24)
     for _ in range(800):
         np.add.at(counts, indices_of(replay.sample(10, 0.4)).numpy(), 1)
@@ -119,11 +114,9 @@ def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
 
 
 def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
-    replay, chunks = filled(slots=3)
-    for sent in chunks[:5]:
-        replay.add(sent.id, sent.chunk)
+    replay, chunks = filled(5, slots=3)
     replay.learned(batch := replay.sample(16, 0.4), torch.rand(16, generator=torch.Generator().manual_seed(3)))
-    successor, _ = filled(slots=3)
+    successor, _ = filled(0, slots=3)
     successor.restore(replay.checkpoint(), dict.fromkeys(range(10), 10**6))
     for sent in chunks[2:5]:
         successor.add(sent.id, sent.chunk)
@@ -143,7 +136,7 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
 
 
 def test_an_empty_replay_says_so() -> None:
-    replay, chunks = filled()
+    replay, chunks = filled(0)
     assert (replay.rows, replay.size, replay.oldest()) == (0, 0, {})
     assert len(replay.checkpoint().ids) == 0
     replay.check_valid()
@@ -157,9 +150,7 @@ def test_an_empty_replay_says_so() -> None:
 
 def test_check_valid_notices_damage() -> None:
     for damage in range(4):
-        replay, chunks = filled()
-        for sent in chunks[:6]:
-            replay.add(sent.id, sent.chunk)
+        replay, _ = filled(6)
         replay.check_valid()
         if damage == 0:
             replay.size += 1
@@ -175,10 +166,8 @@ def test_check_valid_notices_damage() -> None:
 
 def test_chunks_that_redis_has_lost_are_not_waited_for() -> None:
     """Their sequence numbers will come again, and stand for other chunks."""
-    replay, chunks = filled(slots=3)
-    for sent in chunks[:3]:
-        replay.add(sent.id, sent.chunk)
-    successor, _ = filled(slots=3)
+    replay, chunks = filled(3, slots=3)
+    successor, _ = filled(0, slots=3)
     lost = chunks[2].id
     newest = dict.fromkeys(range(10), 10**6) | {lost.actor: lost.sequence - 1}
     successor.restore(replay.checkpoint(), newest)
