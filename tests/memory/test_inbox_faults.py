@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Away, Client, connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, Entry
-from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
@@ -78,11 +77,6 @@ def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys
 LARGE = b"x" * 3_000_000
 
 
-def resident() -> int:
-    """Bytes of memory that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
 def test_a_read_brings_no_more_bytes_than_it_may(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,21 +116,6 @@ def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
     with open_inbox(client, keys) as inbox:
         assert ids(take(inbox, 1)) == [(1, 1)]
     assert inbox.read[0] < 10
-
-
-@pytest.mark.slow
-def test_messages_of_60_mb_do_not_fill_the_learner_s_memory(client: Client, keys: Keys) -> None:
-    message = bytes(60_000_000)
-    for number in range(1, 17):
-        client.xadd(keys.log(0), {"m": message}, id=f"{number}-0")
-    say(client, keys, 0, 17, episode(0))
-    before, most = resident(), 0
-    with open_inbox(client, keys) as inbox:
-        while not inbox.take_all():
-            inbox.wait(WaitReporter("a test"))
-            most = max(most, resident())
-    client.delete(keys.log(0))
-    assert most - before < 3 * READ_BYTES
 
 
 def test_messages_that_go_unread_are_named_and_passed(
