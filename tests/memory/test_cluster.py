@@ -3,10 +3,9 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,17 +22,21 @@ from rainbow_iqn_apex.memory.broker.slots import slot_of
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.upkeep import memory_use, rewrite_file
 from rainbow_iqn_apex.memory.broker.views import ViewListener
-from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
+from rainbow_iqn_apex.memory.messages import RoundEnd
 from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 from rainbow_iqn_apex.programs.make_redis_users import acl
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import Deadline, wait_until
 from tests.memory.inbox import decode
-from tests.memory.links import weights
+from tests.memory.links import entries_of, weights
+from tests.memory.test_shards import leading as leading_in
+from tests.memory.test_shards import playing as playing_in
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 SHARDS = 3
+leading = partial(leading_in, shards=SHARDS, actors=SHARDS)
+playing = partial(playing_in, shards=SHARDS)
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +53,6 @@ def client(cluster: Cluster) -> Iterator[Client]:
 
 def open_url(url: str, **environment: str) -> Client:
     return open_servers(find_server("", 0, url, environment))
-
-
-@contextmanager
-def leading(client: Client, name: str) -> Iterator[LearnerClient]:
-    with LearnerClient(client, name, {"redis_shards": SHARDS}, SHARDS, shards=SHARDS) as learner:
-        learner.lead("id")
-        learner.write_progress("running", 0, 0, {})
-        yield learner
-
-
-def playing(client: Client, name: str, actor: int) -> ActorClient:
-    return ActorClient(client, name, "id", actor, threading.Event(), shards=SHARDS)
 
 
 class Players:
@@ -205,8 +196,7 @@ def test_masters_die_and_slots_move_and_nothing_acknowledged_is_lost(
         (actor, RoundEnd(round_)) for round_ in range(rounds) for actor in range(SHARDS)
     ]
     for actor in range(SHARDS):
-        stored: Any = client.xrange(keys.log(actor))
-        held = [(entry_id, decode_message(fields[b"m"], 1000)) for entry_id, fields in stored]
+        held = [(entry_id, decode(fields[b"m"])) for entry_id, fields in entries_of(client, keys.log(actor))]
         assert held == [(b"%d-0" % (round_ + 1), RoundEnd(round_)) for round_ in range(rounds)]
 
 

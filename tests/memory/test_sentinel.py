@@ -4,21 +4,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.cluster import Service
 from tests.memory.inbox import decode
-from tests.memory.links import weights
+from tests.memory.links import entries_of, weights
+from tests.memory.test_cluster import open_url
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
@@ -27,10 +24,6 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 def service(tmp_path: Path, redis_program: str) -> Iterator[Service]:
     with ExitStack() as stack:
         yield Service(stack, tmp_path / "service", redis_program)
-
-
-def open_url(url: str) -> Client:
-    return open_servers(find_server("", 0, url, {}))
 
 
 def test_a_run_goes_on_with_the_replica(service: Service, run_name: str) -> None:
@@ -50,8 +43,8 @@ def test_a_run_goes_on_with_the_replica(service: Service, run_name: str) -> None
                 actor.commit([RoundEnd(round_)], b"")
             entries = [entry for round_ in range(6) for entry in reader.take_round(round_) if entry]
         assert [entry.message for entry in entries] == [RoundEnd(round_) for round_ in range(6)]
-        stored: Any = client.xrange(actor.keys.log(0))
-        assert [entry_id for entry_id, _ in stored] == [b"%d-0" % number for number in range(1, 7)]
+        stored = [entry_id for entry_id, _ in entries_of(client, actor.keys.log(0))]
+        assert stored == [b"%d-0" % number for number in range(1, 7)]
         learner.restore_weights()
         assert actor.weights(0).meta["version"] == 0
 

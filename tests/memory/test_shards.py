@@ -29,9 +29,9 @@ ACTORS = 5
 
 @contextmanager
 def leading(
-    client: Client, name: str, shards: int, run_id: str = "id", *, afresh: bool = False
+    client: Client, name: str, shards: int, run_id: str = "id", *, afresh: bool = False, actors: int = ACTORS
 ) -> Iterator[LearnerClient]:
-    with LearnerClient(client, name, {"redis_shards": shards}, ACTORS, shards=shards) as learner:
+    with LearnerClient(client, name, {"redis_shards": shards}, actors, shards=shards) as learner:
         learner.lead(run_id, afresh=afresh)
         learner.write_progress("running", 0, 0, {})
         yield learner

@@ -19,6 +19,7 @@ from rainbow_iqn_apex.memory.broker.transport import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import Clock
+from tests.memory.links import after
 from tests.tls import Authority, TlsServer
 
 pytestmark = pytest.mark.redis
@@ -88,10 +89,8 @@ def test_what_is_sent_and_read_in_many_tries_is_whole(
         commands: list[Callable[[], object]] = [lambda: client.set("key", whole), lambda: client.get("key")]
         for command in commands:
             own_server.pause()
-            timer = threading.Timer(0.5, own_server.go_on)
-            timer.start()
-            command()
-            timer.join()
+            with after(0.5, own_server.go_on):
+                command()
         assert client.get("key") == whole
 
 
