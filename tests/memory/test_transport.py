@@ -1,6 +1,7 @@
 """The scripts, keys and records on real servers; links that lose their server are in test_links_experience.py."""
 
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, last_sequence
 from rainbow_iqn_apex.memory.broker.upkeep import forget_run
 from tests.conftest import RedisServer
-from tests.deadline import Clock, wait_until
+from tests.deadline import Clock
 from tests.memory.links import entries_of
 
 pytestmark = pytest.mark.redis
@@ -187,78 +188,58 @@ def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: 
 # --- connecting ---
 
 
-class Listener:
-    """Somebody else's server: says the same to everything."""
+class Stranger(socketserver.BaseRequestHandler):
+    """Says the same to everything: nothing if that is None, and hangs up if it is empty."""
 
-    def __init__(self, says: bytes | None) -> None:
-        self._says = says
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._socket.getsockname()[1])
-        self._talks: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+    server: "Listener"
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                talk, _ = self._socket.accept()
-            except OSError:
-                return
-            self._talks.append(talk)
-            threading.Thread(target=self._serve, args=(talk,), daemon=True).start()
-
-    def _serve(self, talk: socket.socket) -> None:
-        with talk:  # `close` may have come before it
-            self._talk(talk)
-
-    def _talk(self, talk: socket.socket) -> None:
-        try:
-            while talk.recv(4096):
-                if self._says == b"":
-                    talk.shutdown(socket.SHUT_RDWR)
-                elif self._says:
-                    talk.sendall(self._says)
-        except OSError:
-            pass
-
-    def close(self) -> None:
-        self._socket.close()
-        for talk in self._talks:
-            talk.close()
+    def handle(self) -> None:
+        with suppress(OSError):
+            while self.request.recv(4096) and self.server.says != b"":
+                self.request.sendall(self.server.says or b"")
 
 
-class Dripping(Listener):
+class Dripping(Stranger):
     """Answers the first `well` commands, and begins an answer that it never ends."""
 
-    def __init__(self, well: int) -> None:
-        self._well = well
-        super().__init__(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n")
-
-    def _talk(self, talk: socket.socket) -> None:
+    def handle(self) -> None:
         with suppress(OSError):
-            while talk.recv(4096) and self._well > 0:
-                self._well -= 1
-                talk.sendall(self._says or b"")
-            talk.sendall(b"$1000000000\r\n")
+            while self.request.recv(4096) and self.server.well > 0:
+                self.server.well -= 1
+                self.request.sendall(self.server.says or b"")
+            self.request.sendall(b"$1000000000\r\n")
             while True:
-                talk.sendall(b"x")
+                self.request.sendall(b"x")
                 time.sleep(0.1)
 
 
+class Listener(socketserver.ThreadingTCPServer):
+    """Somebody else's server."""
+
+    daemon_threads = True
+
+    def __init__(self, says: bytes | None, kind: type[Stranger] = Stranger, well: int = 0) -> None:
+        super().__init__(("127.0.0.1", 0), kind)
+        self.says = says
+        self.well = well
+        self.port = int(self.server_address[1])
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+def dripping(well: int) -> Listener:
+    return Listener(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n", Dripping, well)
+
+
 def check_refused(host: str, port: int) -> None:
-    errors: list[BaseException | None] = []
-
-    def attempt() -> None:
-        try:
-            connect(host, port).close()
-            errors.append(None)
-        except BaseException as error:  # noqa: BLE001 - looked at below
-            errors.append(error)
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    wait_until(lambda: errors, "an answer", 10)
-    assert isinstance(errors[0], UserError), repr(errors[0])
-    assert str(errors[0]).startswith(f"--host-redis {host} --port-redis {port}: ")
+    clock = Clock()
+    with pytest.raises(UserError) as refused:
+        connect(host, port).close()
+    assert clock.seconds() < 10
+    assert str(refused.value).startswith(f"--host-redis {host} --port-redis {port}: ")
 
 
 STRANGERS = {
@@ -280,11 +261,11 @@ def test_another_server_is_no_redis(who: str) -> None:
 
 
 def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as short, closing(Dripping(well=0)) as listener:
+    with monkeypatch.context() as short, closing(dripping(well=0)) as listener:
         short.setattr("rainbow_iqn_apex.memory.broker.connection._PROBE_S", 1.0)
         check_refused("127.0.0.1", listener.port)
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 1.0)
-    with closing(Dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
+    with closing(dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
         clock = Clock()
         with pytest.raises(RunError, match="tried for 1 sec, stays away: Timeout reading"):
             client.get("key")
