@@ -46,6 +46,11 @@ def entries_of(client: Client, stream: str) -> list[tuple[bytes, dict[bytes, byt
     return list(entries)
 
 
+def played(client: Client, name: str) -> list[int]:
+    """The rounds whose ends are in the log, in its order."""
+    return [message.round for _, message in rounds_of(client, name) if isinstance(message, RoundEnd)]
+
+
 def expected(last: int) -> list[tuple[int, object]]:
     return [(number, RoundEnd(number)) for number in range(1, last + 1)]
 

@@ -13,9 +13,9 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
-from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
-from tests.memory.links import entries_of
+from rainbow_iqn_apex.memory.broker.transport import Scripts
+from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
+from tests.memory.links import played
 
 pytestmark = pytest.mark.redis
 
@@ -78,8 +78,7 @@ def check_exactly_once(
                 send(actor, number)
         assert flaky.lost > 10
     with closing(connect("127.0.0.1", redis_port)) as client:
-        found = [decode_message(fields[b"m"], 1000) for _, fields in entries_of(client, Keys(name, "id").log(0))]
-    assert found == [RoundEnd(number) for number in range(1, 101)]
+        assert played(client, name) == [*range(1, 101)]
 
 
 def commit(link: ActorClient, number: int) -> None:

@@ -40,8 +40,7 @@ def leave(client: Client, keys: Keys, process: int) -> None:
     client.delete(keys.learner_lease if process == LEARNER else keys.actor_lease(process))
 
 
-def test_who_is_absent(client: Client, run_name: str) -> None:
-    keys = Keys(run_name, "id")
+def test_who_is_absent(client: Client, keys: Keys) -> None:
     call = ExpectedActors(client, keys, 12, command)
     assert call.absent() == "; the learner is not running: start -1", "without it no actor can be there"
     hold(client, keys, LEARNER, *range(12))
@@ -57,8 +56,7 @@ def test_who_is_absent(client: Client, run_name: str) -> None:
     assert ExpectedActors(client, keys, 3, command).absent() == ""
 
 
-def test_why_an_actor_is_absent(client: Client, run_name: str) -> None:
-    keys = Keys(run_name, "id")
+def test_why_an_actor_is_absent(client: Client, keys: Keys) -> None:
     call = ExpectedActors(
         client, keys, 4, command, lambda _, actor: {1: "failed (here)", 2: "failed (there)"}.get(actor, "")
     )
@@ -70,8 +68,7 @@ def test_why_an_actor_is_absent(client: Client, run_name: str) -> None:
     assert call.absent() == f"; actor 1 has failed (here){told}"
 
 
-def test_the_plain_commands(client: Client, run_name: str) -> None:
-    keys = Keys(run_name, "id")
+def test_the_plain_commands(client: Client, keys: Keys) -> None:
     assert ExpectedActors(client, keys, 2).absent().endswith(": python launch_learner.py")
     hold(client, keys, LEARNER, 0)
     assert ExpectedActors(client, keys, 2).absent().endswith(": python launch_actor.py --id-actor 1")

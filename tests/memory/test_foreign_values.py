@@ -13,7 +13,7 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
-from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights
+from tests.memory.links import actor_link, after, expected, learner_link, play, played, rounds_of, weights
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -40,8 +40,7 @@ def test_a_wrong_number_in_the_state_makes_nobody_send_again(
             actor.wait_for_version(1)  # while it waits, it looks whether Redis has lost something
         play(actor, 5)
         play(actor, 6)
-        told = [message.round for _, message in rounds_of(client, run_name) if isinstance(message, RoundEnd)]
-        assert [round_ for round_ in told if round_] == [1, 2, 3, 4, 5, 6]
+        assert [round_ for round_ in played(client, run_name) if round_] == [1, 2, 3, 4, 5, 6]
         assert actor.saved() == (b"state after 6", 11 if foreign else 6)
 
 

@@ -26,14 +26,12 @@ def leave_a_run(client: Client, name: str, folder: Path, status: str = "stopped"
         client.xadd(learner.keys.log(0), {"m": b""}, id="1-0")
 
 
-def lead(client: Client, name: str, folder: Path, run_id: str = "second", **more: bool) -> None:
+def lead(client: Client, name: str, folder: Path, run_id: str = "second", *, abandon_other: bool = False) -> None:
     """Begin a run afresh, or resume the first, as the learner's program does."""
     afresh = run_id == "second"
-    with LearnerClient(
-        client, name, SETTINGS, 1, folder=folder, abandon_other=more.get("abandon_other", False)
-    ) as link:
-        link.check_name(run_id, afresh=more.get("afresh", afresh))
-        link.lead(run_id, afresh=more.get("afresh", afresh))
+    with LearnerClient(client, name, SETTINGS, 1, folder=folder, abandon_other=abandon_other) as link:
+        link.check_name(run_id, afresh=afresh)
+        link.lead(run_id, afresh=afresh)
 
 
 def is_there(client: Client, name: str) -> bool:

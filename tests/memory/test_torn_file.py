@@ -16,10 +16,10 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.upkeep import rewrite_file
-from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
+from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
-from tests.memory.links import entries_of
+from tests.memory.links import played
 from tests.servers import SERVERS
 
 pytestmark = pytest.mark.redis
@@ -72,15 +72,6 @@ def learner_of(client: Client, stack: ExitStack) -> LearnerClient:
     return learner
 
 
-def rounds_in_log(client: Client) -> list[int]:
-    rounds = []
-    for _, fields in entries_of(client, "riqx:{run}:id:log:0"):
-        message = decode_message(fields[b"m"], 1000)
-        assert isinstance(message, RoundEnd)
-        rounds.append(message.round)
-    return rounds
-
-
 def checked(server: RedisServer) -> subprocess.CompletedProcess[str]:
     """Run redis-check-aof on the file: the server's own program, which must have that name."""
     command = ["redis-check-aof", str(server.log)]
@@ -99,7 +90,7 @@ def test_what_follows_a_torn_write_is_read_again(
         if started_again:
             learners.close()
         tear_last_write(server)
-        assert rounds_in_log(client) == [1, 2], "the torn commit is dropped as a whole"
+        assert played(client, "run") == [1, 2], "the torn commit is dropped as a whole"
         if started_again:
             learner = learner_of(client, successors)
         learner.restore_weights()
@@ -108,7 +99,7 @@ def test_what_follows_a_torn_write_is_read_again(
         server.stop(signal.SIGKILL)
         check = checked(server)
         server.start()
-        assert rounds_in_log(client) == [1, 2, 13, 14]
+        assert played(client, "run") == [1, 2, 13, 14]
         assert client.hget("riqx:{run}:id:state:0", "state") == b"state 14"
     assert check.returncode == 0 and "is valid" in check.stdout, check
 
