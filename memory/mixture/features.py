@@ -30,13 +30,7 @@ class Features:
 
     def changes(self, slots: Tensor) -> Tensor:
         """Compute how far the features of the slots [B] have moved since they were recorded: [B] float32."""
-
-        def change(part: Tensor) -> Tensor:
-            sequences = self._pool.gather(part)
-            recorded = sequences.rows[f"extras.{FEATURES}"][self._middle]  # [T, B, F]
-            return self._distance(sequences, recorded, self._learnable_part(self._features(sequences)))
-
-        return torch.cat([change(part) for part in torch.split(slots, AT_ONCE)])
+        return self._compare(slots, lambda rows, _: rows[f"extras.{FEATURES}"][self._middle])
 
     def remoteness(self, slots: Tensor, newest: Tensor) -> Tensor:
         """Compute how far the features of the slots [B] are from the last row of the slot `newest` [1]: [B] float32.
@@ -44,13 +38,18 @@ class Features:
         Both are the present network's, and the newest row is the reference.
         """
         row = self._features(self._pool.gather(newest))[-1]  # [1, F]
+        return self._compare(slots, lambda _, present: row.expand_as(present))
 
-        def remote(part: Tensor) -> Tensor:
+    def _compare(self, slots: Tensor, reference: Callable[[Mapping[str, Tensor], Tensor], Tensor]) -> Tensor:
+        """Compute the distances of the slots [B] from what `reference` makes of rows and present [T, B, F]: [B]."""
+        spec, distances = self._pool.spec, list[Tensor]()
+        for part in torch.split(slots, AT_ONCE):
             sequences = self._pool.gather(part)
-            present = self._learnable_part(self._features(sequences))  # [T, B, F]
-            return self._distance(sequences, row.expand_as(present), present)
-
-        return torch.cat([remote(part) for part in torch.split(slots, AT_ONCE)])
+            present = self._features(sequences)[spec.burn_in : spec.burn_in + spec.length]  # [T, B, F]
+            learnable = sequences.rows["step_type"][self._middle] != StepType.LAST  # [T, B]
+            compared = (reference(sequences.rows, present), present, learnable)
+            distances.append(distance(self._settings.distance, *compared, self._settings.norm))
+        return torch.cat(distances)
 
     @torch.no_grad()
     def _features(self, sequences: Sequences) -> Tensor:
@@ -63,11 +62,3 @@ class Features:
         if features.dim() != 3 or features.shape[:2] != wanted:
             raise ValueError(f"features {tuple(features.shape)} must be [{wanted[0]}, {wanted[1]}, F]")
         return features
-
-    def _learnable_part(self, features: Tensor) -> Tensor:
-        spec = self._pool.spec
-        return features[spec.burn_in : spec.burn_in + spec.length]  # [T, B, F]
-
-    def _distance(self, sequences: Sequences, reference: Tensor, present: Tensor) -> Tensor:
-        learnable = sequences.rows["step_type"][self._middle] != StepType.LAST  # [T, B]
-        return distance(self._settings.distance, reference, present, learnable, self._settings.norm)
