@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -17,6 +17,7 @@ from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Joined, decode_message
+from tests.memory.inbox import stopped_after
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -83,24 +84,19 @@ def test_a_learner_whose_lease_redis_has_lost_does_not_call_itself_absent(client
         assert learner.absent() == "; actor 1 is not running: start 1"
 
 
-class Stopper:
-    """Stops what waits as soon as it asks for a command, or has not for so long that it never will."""
+@pytest.fixture
+def stop() -> Iterator[threading.Event]:
+    """Is set as soon as a command is asked for, or has not been for so long that it never will be."""
+    with stopped_after(60) as stop:
+        yield stop
 
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.timer = threading.Timer(60, self.stop.set)
-        self.timer.start()
 
-    def command(self, process: int) -> str:
-        self.stop.set()
+def stopping(stop: threading.Event) -> Callable[[int], str]:
+    def stop_and_name(process: int) -> str:
+        stop.set()
         return command(process)
 
-
-@pytest.fixture
-def stopper() -> Iterator[Stopper]:
-    stopper = Stopper()
-    yield stopper
-    stopper.timer.cancel()
+    return stop_and_name
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -109,13 +105,13 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_learner_names_the_actors_that_it_waits_for(
-    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper
+    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stop: threading.Event
 ) -> None:
-    with LearnerClient(client, run_name, {}, 2, command=stopper.command) as learner, ExitStack() as stack:
+    with LearnerClient(client, run_name, {}, 2, command=stopping(stop)) as learner, ExitStack() as stack:
         learner.lead("id")
         actor = stack.enter_context(ActorClient(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
-        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: UNBOUNDED)
+        inbox = learner.inbox(lambda data: decode_message(data, 1000), stop, lambda: UNBOUNDED)
         stack.enter_context(closing(inbox))
         with pytest.raises(Stopped):
             list(inbox.take_round(0))
@@ -126,12 +122,12 @@ def test_a_learner_names_the_actors_that_it_waits_for(
 
 @pytest.mark.parametrize("missing", [LEARNER, 1])
 def test_an_actor_names_who_keeps_everybody_waiting(
-    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper, missing: int
+    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stop: threading.Event, missing: int
 ) -> None:
     keys = Keys(run_name, "id")
     hold(client, keys, *({LEARNER, 1} - {missing}))
-    call = ExpectedActors(client, keys, 2, stopper.command)
-    with ActorClient(client, run_name, "id", 0, stopper.stop, expected=call) as actor, pytest.raises(Stopped):
+    call = ExpectedActors(client, keys, 2, stopping(stop))
+    with ActorClient(client, run_name, "id", 0, stop, expected=call) as actor, pytest.raises(Stopped):
         actor.wait_for_version(0)
     who = "the learner" if missing == LEARNER else f"actor {missing}"
     line = last_line(capsys)
@@ -140,10 +136,10 @@ def test_an_actor_names_who_keeps_everybody_waiting(
 
 
 def test_an_actor_that_comes_first_names_the_learner(
-    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper
+    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stop: threading.Event
 ) -> None:
     with pytest.raises(Stopped):
-        wait_for_run(client, run_name, {}, stopper.stop, stopper.command)
+        wait_for_run(client, run_name, {}, stop, stopping(stop))
     line = last_line(capsys)
     assert line.startswith(f"Waiting for the learner of run {run_name!r} (")
     assert line.endswith(" sec); the learner is not running: start -1")
