@@ -84,19 +84,13 @@ def check_run(make: Make, run: tuple[int, int, list[list[tuple[int, int]]]], dev
             np.testing.assert_array_equal(find(tree, edges), [reference.find(edge) for edge in edges])
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
-@given(runs())
-def test_random_operations_agree_with_a_plain_array(run: tuple[int, int, list[list[tuple[int, int]]]]) -> None:
-    check_run(SegmentTree, run)
-    check_run(binary, run)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
-@given(runs())
-def test_random_operations_agree_on_a_gpu(run: tuple[int, int, list[list[tuple[int, int]]]]) -> None:
-    check_run(SegmentTree, run, "cuda")
+@each_tree
+@settings(max_examples=80)
+@given(run=runs())
+def test_random_operations_agree_with_a_plain_array(
+    make: Make, device: str, run: tuple[int, int, list[list[tuple[int, int]]]]
+) -> None:
+    check_run(make, run, device)
 
 
 def only_the_leaves(nodes: Array, first: int, _: int, indices: Array, values: Array) -> tuple[int, int]:

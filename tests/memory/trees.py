@@ -12,10 +12,7 @@ from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
 Tree = SegmentTree | BinaryTree
 Make = Callable[..., Tree]
-CUDA = pytest.param(
-    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-)
-on_devices = pytest.mark.parametrize("device", ["cpu", CUDA])
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 def binary(capacity: int, device: str = "cpu", fan_out: int = 2) -> BinaryTree:
@@ -24,13 +21,15 @@ def binary(capacity: int, device: str = "cpu", fan_out: int = 2) -> BinaryTree:
     return BinaryTree(capacity)
 
 
-EACH = [pytest.param(SegmentTree, "cpu", id="wide"), pytest.param(binary, "cpu", id="binary")]
 each_tree = pytest.mark.parametrize(
-    ("make", "device"), [*EACH, pytest.param(SegmentTree, *CUDA.values, marks=CUDA.marks, id="gpu")]
+    ("make", "device"),
+    [
+        pytest.param(SegmentTree, "cpu", id="wide"),
+        pytest.param(binary, "cpu", id="binary"),
+        pytest.param(SegmentTree, "cuda", id="gpu", marks=GPU),
+    ],
 )
-each_host_tree = pytest.mark.parametrize(
-    "make", [pytest.param(SegmentTree, id="wide"), pytest.param(binary, id="binary")]
-)
+each_host_tree = pytest.mark.parametrize("make", [SegmentTree, binary], ids=["wide", "binary"])
 
 
 def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> Tree:
