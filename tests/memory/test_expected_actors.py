@@ -16,8 +16,8 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.messages import Joined, decode_message
-from tests.memory.inbox import stopped_after
+from rainbow_iqn_apex.memory.messages import Joined
+from tests.memory.inbox import decode, stopped_after
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -111,7 +111,7 @@ def test_a_learner_names_the_actors_that_it_waits_for(
         learner.lead("id")
         actor = stack.enter_context(ActorClient(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
-        inbox = learner.inbox(lambda data: decode_message(data, 1000), stop, lambda: UNBOUNDED)
+        inbox = learner.inbox(decode, stop, lambda: UNBOUNDED)
         stack.enter_context(closing(inbox))
         with pytest.raises(Stopped):
             list(inbox.take_round(0))

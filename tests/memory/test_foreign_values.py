@@ -12,7 +12,8 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
-from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
+from tests.memory.inbox import decode
 from tests.memory.links import actor_link, after, expected, learner_link, play, played, rounds_of, weights
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
@@ -68,7 +69,7 @@ USES: dict[str, Use] = {
     "log to trim": lambda _, learner: learner.trim({0: 1}),
     "log to resume": lambda _, learner: last_sequence(learner._client, learner.keys.log(0)),
     "actors": lambda actor, learner: ExperienceReader(
-        actor._client, learner.keys, 1, lambda data: decode_message(data, 1000), threading.Event(), joining=True
+        actor._client, learner.keys, 1, decode, threading.Event(), joining=True
     ),
     "state": lambda actor, _: play(actor, 2),
     "state at a start": lambda actor, _: actor.saved(),
