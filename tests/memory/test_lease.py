@@ -86,12 +86,6 @@ def test_the_check_notices_a_lease_that_is_not_renewed(client: Client, run_name:
         check_is_held(client, run_name, NeverRenewed)
 
 
-def test_an_exception_releases_it_too(client: Client, run_name: str) -> None:
-    with pytest.raises(ZeroDivisionError), lease(client, run_name):
-        raise ZeroDivisionError
-    assert not client.exists(run_name)
-
-
 def test_a_second_holder_is_refused(
     redis_server: RedisServer, client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

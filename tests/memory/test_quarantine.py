@@ -74,14 +74,6 @@ def test_what_cannot_be_read_is_kept_with_the_reason_and_the_rest_goes_on(
     assert "5 so far" in printed and printed.count("\n") == 2
 
 
-def test_a_learner_that_reads_the_log_again_keeps_nothing_twice(client: Client, keys: Keys) -> None:
-    say(client, keys, 0, 1, BAD, Joined(0))
-    for _ in range(2):
-        with open_inbox(client, keys) as inbox:
-            take(inbox, 1)
-    assert list(kept(client, keys)) == ["1-0"]
-
-
 def test_neither_the_log_nor_redis_is_flooded(client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
     box = Quarantine(client, keys)
     for number in range(1, 400):
