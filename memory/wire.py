@@ -30,6 +30,7 @@ COMPRESSED = 1
 MAX_HEADER_BYTES = 1 << 16
 MAX_PAYLOAD_BYTES = 1 << 30
 DTYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "int32", "int64", "float32", "float64")}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 _TABLES = 64  # of arrays that are kept: a run has one for each kind of message
 
@@ -159,9 +160,10 @@ def _check_version(magic: bytes, version: int) -> None:
 
 
 def _dtype_name(name: str, array: Array) -> str:
-    if array.dtype != DTYPES.get(array.dtype.name):  # another byte order is another dtype
+    found = _NAMES.get(array.dtype)  # numpy composes a dtype's name anew each time; another byte order is another dtype
+    if found is None:
         raise TypeError(f"array {name!r} has dtype {array.dtype}; the wire carries {', '.join(DTYPES)}")
-    return array.dtype.name
+    return found
 
 
 def _read_header(data: bytes) -> tuple[dict[str, Any], Table]:
