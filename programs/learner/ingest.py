@@ -12,7 +12,7 @@ from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.learner.episodes import make_episodes
+from rainbow_iqn_apex.programs.learner.episodes import Episodes
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, make_evaluations
 from rainbow_iqn_apex.programs.learner.pace import Pace
 from rainbow_iqn_apex.programs.learner.progress import bound_of_earlier
@@ -36,7 +36,7 @@ class Ingest:
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
         self._absent = client.absent
-        self.episodes = make_episodes(run)
+        self.episodes = Episodes(run)
         self._is_shared = team.size > 1
         self._progress = progress
         self._limiter = limiter

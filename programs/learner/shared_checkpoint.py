@@ -12,7 +12,6 @@ from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.programs.learner.checkpoints import FirstMessages
-from rainbow_iqn_apex.programs.learner.episodes import SharedEpisodes
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
@@ -46,7 +45,7 @@ class SharedCheckpoint:
             "replay": self._buffer.checkpoint()._asdict(),
             "replay_generator": self._buffer.generator.get_state(),
             "generator": self._agent.generator.get_state(),
-            "episodes": self._ingest.episodes.waiting(),
+            "episodes": self._ingest.episodes.waiting,
         }
         found = [_unpack(part) for part in self._team.gather(_pack(own))]
         if len({part.pop("weights") for part in found}) != 1:
@@ -63,8 +62,7 @@ class SharedCheckpoint:
         restore_generator(self._buffer.generator, part.replay_generator)
         if part.generator is not None:
             restore_generator(self._agent.generator, part.generator)
-        if isinstance(self._ingest.episodes, SharedEpisodes):
-            self._ingest.episodes.restore([*part.episodes])
+        self._ingest.episodes.waiting = [*part.episodes]
         lost = not self._ingest.resume(part.counted)
         self._buffer.restore(part.replay, self._ingest.counted)
         return not self._team.total(int(lost))[0]

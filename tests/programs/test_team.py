@@ -68,7 +68,7 @@ def refused(rank: ThreadRank, agents: list[QLearningAgent]) -> str:
     """Gather a checkpoint's parts, of an agent for each learner; return what is wrong with them."""
     agent = agents[rank.rank]
     replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
-    ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=SimpleNamespace(share=lambda: None, waiting=list))
+    ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=SimpleNamespace(share=lambda: None, waiting=[]))
     run: Any = SimpleNamespace(team=rank, limiter=SimpleNamespace(synchronize=True))
     try:
         gathered = SharedCheckpoint(run, agent, replay, ingest).gather()
