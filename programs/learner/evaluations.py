@@ -6,9 +6,8 @@ written, or messages that cannot be read from Redis, end no run.
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import MappingProxyType
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.scores import VersionedRecord
@@ -128,23 +127,11 @@ class Evaluations:
         self._reader.close()
 
 
-class NoEvaluations:
-    """Those of a learner that does not lead: another one logs them."""
+def make_evaluations(run: Run, bound: Callable[[], ProgressBound], most_steps: int) -> Evaluations:
+    """Return what takes in the messages of evaluation actors, for the learner that leads.
 
-    received: Mapping[int, int] = MappingProxyType({})
-
-    def take(self) -> None:
-        """Do nothing."""
-
-    def take_rest(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def make_evaluations(run: Run, decode: EvaluationDecoder) -> Evaluations | NoEvaluations:
-    """Return what takes in the messages of evaluation actors, for the learner that leads."""
-    if run.folder is None:
-        return NoEvaluations()
-    return Evaluations(run.client, run.folder, run.client.evaluation_inbox(decode, run.stop))
+    `bound` is as in `EvaluationDecoder`; an update stands for `most_steps` agent steps at most.
+    """
+    last = max(run.progress.T_learner, run.args.T_max - 1 + most_steps)  # T-max may have been larger before
+    decode = EvaluationDecoder(bound, last)
+    return Evaluations(run.client, run.results, run.client.evaluation_inbox(decode, run.stop))

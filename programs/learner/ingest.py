@@ -13,7 +13,6 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.episodes import Episodes
-from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, make_evaluations
 from rainbow_iqn_apex.programs.learner.pace import Pace
 from rainbow_iqn_apex.programs.learner.progress import bound_of_earlier
 from rainbow_iqn_apex.programs.learner.run import Run
@@ -43,12 +42,10 @@ class Ingest:
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = bound_of_earlier(args, progress, limiter, client.recorded_steps)
-        last = max(progress.T_learner, args.T_max - 1 + pace.most_steps)  # T-max may have been larger before
-        self.evaluations = make_evaluations(run, EvaluationDecoder(self._bound, last))
         self.reader = client.inbox(
             decode,
             stop,
-            self._bound,
+            self.bound,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
             ahead=min(READ_AHEAD, max(16, buffer.room // 2)),
@@ -60,6 +57,13 @@ class Ingest:
         """By actor, the number of the last message that the run has read, handed out or not."""
         done, read = self._after_checkpoint, self.reader.received
         return {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
+
+    def bound(self) -> ProgressBound:
+        """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""
+        progress, earlier, limiter = self._progress, self._earlier, self._limiter
+        round_ = max(progress.round, earlier.round)
+        published = limiter.steps_before(round_) if limiter.synchronize else 0
+        return ProgressBound(round_, max(progress.T_actors, earlier.steps, published))
 
     def take_backlog(self) -> Waits:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
@@ -113,12 +117,10 @@ class Ingest:
         rest = (entry for entry in self.reader.take_rest() if self._is_new(entry.id))  # a stop comes at any time
         episodes = [entry.message for entry in rest if isinstance(entry.message, Episode)]
         self.episodes.add(episodes)
-        self.evaluations.take_rest()
 
     def close(self) -> None:
         """Stop reading."""
         self.reader.close()
-        self.evaluations.close()
 
     def needs(self) -> dict[int, int]:
         """Return, by actor, the first message that a checkpoint of this moment needs of the log."""
@@ -172,10 +174,3 @@ class Ingest:
             spec = self._buffer.spec
             played = chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period]
             self._progress.T_actors += int(np.count_nonzero(played != int(StepType.LAST)))
-
-    def _bound(self) -> ProgressBound:
-        """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""
-        progress, earlier, limiter = self._progress, self._earlier, self._limiter
-        round_ = max(progress.round, earlier.round)
-        published = limiter.steps_before(round_) if limiter.synchronize else 0
-        return ProgressBound(round_, max(progress.T_actors, earlier.steps, published))

@@ -7,6 +7,7 @@ from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.common import IntervalLog, timestamp
+from rainbow_iqn_apex.programs.learner.evaluations import make_evaluations
 from rainbow_iqn_apex.programs.learner.gauges import LearnerGauges
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
 from rainbow_iqn_apex.programs.learner.rounds import Rounds
@@ -26,6 +27,7 @@ class Learner(Rounds):
     ) -> None:
         super().__init__(run, agent, buffer, decode, batch_size)
         self._results = run.results
+        self._evaluations = make_evaluations(run, self._ingest.bound, self._pace.most_steps)
         self._publisher = Publisher(agent.model, run.client)
         self.events = EventLog()
         self.gauges = LearnerGauges(run, buffer, store, self._ingest, self._clock)
@@ -45,11 +47,11 @@ class Learner(Rounds):
 
     def _announce(self, status: str = "running") -> None:
         """Log evaluations, write into the run's record how far it is, and publish what a restarted server has lost."""
-        evaluations, progress = self._ingest.evaluations, self._progress
+        evaluations, progress = self._evaluations, self._progress
         evaluations.take()
         received = self._team.exchange(self._ingest.received, dict[int, int])
         read = {actor: number for own in received for actor, number in own.items()}
-        self._client.write_progress(status, progress.T_learner, progress.T_actors, read, dict(evaluations.received))
+        self._client.write_progress(status, progress.T_learner, progress.T_actors, read, evaluations.received)
         self._client.restore_weights()
 
     def _begin_to_learn(self) -> None:
@@ -75,6 +77,7 @@ class Learner(Rounds):
         self._announce(status)  # no actor can commit any more
         self._agree(ready=True)
         self._ingest.take_rest()
+        self._evaluations.take_rest()
         self._ingest.episodes.share()
         if status == "finished":
             self._saver.finished = True
@@ -92,6 +95,7 @@ class Learner(Rounds):
             self._saver.write_checkpoint()
 
     def _close(self) -> None:
+        self._evaluations.close()
         self._publisher.close()
 
     # --- reports ---

@@ -28,9 +28,9 @@ from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
-from rainbow_iqn_apex.programs.learner import evaluations
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.evaluations import Evaluations, make_evaluations
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.pace import make_pace
 from rainbow_iqn_apex.programs.learner.progress import Progress
@@ -67,11 +67,6 @@ SCORE: dict[str, int | float | str] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluations, "_INTERVAL_S", 0.0)
-
-
 class Parts(NamedTuple):
     """Parts of a learner."""
 
@@ -80,6 +75,7 @@ class Parts(NamedTuple):
     buffer: Buffer
     progress: Progress
     limiter: RateLimiter
+    evaluations: Evaluations
 
 
 def arguments(agent: str, pace: Iterable[str] = FREE) -> options.Args:
@@ -105,8 +101,9 @@ def learner(
         link.lead("id", limiter.crews, afresh=afresh)
         run = Run(args, link, results, progress, limiter, threading.Event())
         ingest = Ingest(run, buffer, its_pace, decode, LoopClock("wait"))
-        with closing(ingest):
-            yield Parts(ingest, results, buffer, progress, limiter)
+        evaluations = make_evaluations(run, ingest.bound, its_pace.most_steps)
+        with closing(ingest), closing(evaluations):
+            yield Parts(ingest, results, buffer, progress, limiter, evaluations)
 
 
 @contextmanager
@@ -136,7 +133,7 @@ def test_scores_of_the_weights_of_the_last_update_are_taken(
             link.commit(
                 [Episode({name: SCORE[name] for name in SCORE if name != "env"} | values | {"version": 0})], b""
             )
-        parts.ingest.take_rest()
+        parts.evaluations.take_rest()
         records = EvaluationScores(tmp_path / "pole_evaluation.csv").records
     assert [record.episode for record in records] == [0, 2], "no update ends later"
     assert "1 so far; the newest is message 2 of evaluation actor 0" in capsys.readouterr().out
