@@ -1,7 +1,6 @@
 """A learner that does not lead: it makes the same updates as the one that does, and adds its part to checkpoints."""
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.common.errors import DivergedError
 from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.programs.learner.rounds import Rounds
@@ -35,17 +34,11 @@ class Follower(Rounds):
         self._client.lease.check()
         self._team.exchange(self._ingest.received, dict[int, int])
 
-    def _begin_to_learn(self) -> None:
-        pass
-
     def _publish(self) -> None:
         self._announce()
         turned_over = self._buffer.inserted - self._saved_at >= self._buffer.turnover
         if self._team.total(int(turned_over))[0]:
             self._save()
-
-    def _report(self) -> None:
-        pass
 
     def _evaluate(self) -> None:
         self._save()
@@ -55,9 +48,6 @@ class Follower(Rounds):
         self._shared.gather()
         self._saved_at = self._buffer.inserted
 
-    def _finish(self) -> None:
-        pass
-
     def _leave(self, status: str) -> None:
         self._save()
         self._announce(status)
@@ -66,12 +56,3 @@ class Follower(Rounds):
         self._ingest.episodes.share()
         if status == "finished":
             self._save()
-
-    def _tell_divergence(self, error: DivergedError) -> None:
-        pass
-
-    def _save_alone(self) -> None:
-        pass
-
-    def _close(self) -> None:
-        pass

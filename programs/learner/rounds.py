@@ -155,7 +155,7 @@ class Rounds(ABC):
             name = next(name for name, value in metrics if not value.isfinite())
             raise DivergedError(f"the {ascii(name)[1:-1][:60]}")
 
-    # --- what the learner that leads does, and others leave to it ---
+    # --- what the learner that leads and the others do each in their way ---
 
     @abstractmethod
     def _begin(self) -> None:
@@ -166,37 +166,33 @@ class Rounds(ABC):
         """Write into the run's record how far it is."""
 
     @abstractmethod
-    def _begin_to_learn(self) -> None:
-        """Do what the first update needs."""
-
-    @abstractmethod
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-
-    @abstractmethod
-    def _report(self) -> None:
-        """Report after updates."""
 
     @abstractmethod
     def _evaluate(self) -> None:
         """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
 
     @abstractmethod
-    def _finish(self) -> None:
-        """Wait for what is being published."""
-
-    @abstractmethod
     def _leave(self, status: str) -> None:
         """Save everything, and log the episodes that actors have appended."""
 
-    @abstractmethod
+    # --- what the learner that leads does alone ---
+
+    def _begin_to_learn(self) -> None:
+        """Do what the first update needs."""
+
+    def _report(self) -> None:
+        """Report after updates."""
+
+    def _finish(self) -> None:
+        """Wait for what is being published."""
+
     def _tell_divergence(self, error: DivergedError) -> None:
         """Tell people who watch."""
 
-    @abstractmethod
     def _save_alone(self) -> None:
         """Save what there is, after an error."""
 
-    @abstractmethod
     def _close(self) -> None:
         """End threads."""
