@@ -1,7 +1,5 @@
 """Which updates the learner may make now, and how many agent steps each of them stands for."""
 
-from typing import Protocol
-
 from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.buffer import Buffer, FreshChunks
@@ -9,30 +7,6 @@ from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
-
-
-class Pace(Protocol):
-    """Counts out the updates of a round."""
-
-    @property
-    def most_steps(self) -> int:
-        """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
-
-    def begin(self) -> int:
-        """Prepare the next round's updates; returns the learner's step at which they begin."""
-
-    def may_update(self) -> bool:
-        """Whether there is enough experience for an update."""
-
-    @property
-    def awaited(self) -> str:
-        """Return what an update waits for, without lockstep."""
-
-    def turns(self) -> list[Turn]:
-        """Return the next updates of the round, to be made at once; none if the round's training is done."""
-
-    def end(self) -> None:
-        """Note that the round's updates have been made."""
 
 
 class StepPace:
@@ -52,11 +26,14 @@ class StepPace:
 
     @property
     def most_steps(self) -> int:
-        """Agent steps that an update can stand for at most."""
+        """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
         return self._steps
 
     def begin(self) -> int:
-        """Let the updates of a run begin with the steps that were played before them."""
+        """Prepare the next round's updates; return the learner's step at which they begin.
+
+        Those of a run begin with the steps that were played before them.
+        """
         progress = self._progress
         if progress.T_learner > 0:
             return progress.T_learner
@@ -76,7 +53,7 @@ class StepPace:
         return f"{self._args.learn_start} transitions in the replay"
 
     def turns(self) -> list[Turn]:
-        """Return the next updates of the round, as many as are drawn at once."""
+        """Return the next updates of the round, as many as are drawn at once; none if its training is done."""
         T, end = self._progress.T_learner, min(self._progress.round_end, self._args.T_max)
         if end <= T or self._is_ahead():
             return []
@@ -119,7 +96,7 @@ class QueuePace:
         return (self._args.update_size or self._queue.slots * self._team.size) * self._queue.spec.length
 
     def begin(self) -> int:
-        """Return where the updates before have ended."""
+        """Prepare the next round's updates; return the learner's step at which they begin."""
         progress = self._progress
         progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
         return progress.T_learner
@@ -134,7 +111,7 @@ class QueuePace:
         return f"{self._queue.wanted} sequences in the queue"
 
     def turns(self) -> list[Turn]:
-        """Return the updates that the oldest sequences make, as many as are prepared at once."""
+        """Return the updates that the oldest sequences make, as many as are prepared at once; none at its end."""
         progress, turns = self._progress, list[Turn]()
         T = progress.T_learner
         parts = self._team.exchange(self._queue.next_steps(self._ahead), list[int])
@@ -150,6 +127,9 @@ class QueuePace:
 
     def _is_over(self, T: int) -> bool:
         return self._args.T_max <= T or (not self._limiter.synchronize and self._progress.round_end <= T)
+
+
+Pace = StepPace | QueuePace
 
 
 def make_pace(
