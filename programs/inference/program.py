@@ -34,7 +34,6 @@ from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
 from rainbow_iqn_apex.programs.inference.listening import Listening, listening, server_tls
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
-from rainbow_iqn_apex.programs.inference.together import Together
 
 _VERSIONS = 3  # of weights that are kept in lockstep
 
@@ -100,7 +99,7 @@ def _together(args: Args, spec: EnvironmentSpec) -> TogetherButEvaluations:
     """Make a service for actors that do not wait for each other; it has the exploration of all environments."""
     own = replace(args, id_actor=0)
     agent = make_agent(own, spec, select_device(args), learns=False, seed=derive_seed(args.seed, 7, args.id_inference))
-    return TogetherButEvaluations(Together(agent, spec, args.nb_env), _maker(args, spec))
+    return TogetherButEvaluations(agent, spec, args.nb_env, _maker(args, spec))
 
 
 def _alone(args: Args, spec: EnvironmentSpec, client: RunClient) -> Alone:

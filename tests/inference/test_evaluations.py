@@ -18,7 +18,7 @@ from rainbow_iqn_apex.programs.inference.evaluating import TogetherButEvaluation
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.program import _fetcher
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
-from tests.inference.serving import Served, Stream, assert_same, client_of, make, together, weights_of
+from tests.inference.serving import NB_ENV, VECTOR, Served, Stream, assert_same, client_of, make, weights_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
 AGENT = "r2d2"
@@ -32,7 +32,10 @@ def service() -> TogetherButEvaluations:
         assert hello.evaluates
         return make(AGENT, seed=MADE_FOR)
 
-    return TogetherButEvaluations(together(AGENT), make_for)  # type: ignore[arg-type]
+    policy = make(AGENT)
+    both = TogetherButEvaluations(policy, VECTOR, NB_ENV, make_for)  # type: ignore[arg-type]
+    both.load(weights_of(policy), 1)
+    return both
 
 
 def play(policy: RemotePolicy, version: int, seed: int, steps: int = 8) -> None:
