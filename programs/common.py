@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
@@ -17,12 +19,15 @@ from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
+from rainbow_iqn_apex.monitoring.report import Role
 from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.programs.failure import failure_reported
 
 
 def launch_command(args: Args, id_actor: int) -> str:
@@ -43,6 +48,16 @@ def connect_to_redis(args: Args, stop: threading.Event) -> Client:
 def run_keys(args: Args, run: RunStatus) -> Keys:
     """Return the keys of a run of these settings."""
     return Keys(args.name, run.run_id, shards=args.redis_shards)
+
+
+@contextmanager
+def joined(args: Args, stop: threading.Event, role: Role, number: int) -> Iterator[tuple[Client, RunStatus]]:
+    """Wait for the learner's run of these settings; let all see why this process of the run has failed, if it has."""
+    client = connect_to_redis(args, stop)
+    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
+    keys = replace(run_keys(args, run), evaluation=role == "evaluation actor", inference=role == "inference server")
+    with failure_reported(client, keys, role, number):
+        yield client, run
 
 
 def open_environment(

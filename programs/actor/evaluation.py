@@ -22,25 +22,17 @@ from rainbow_iqn_apex.environments.entries import evaluated_entry
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.films import FilmStore
-from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
-from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.monitoring.reporter import Reporter
-from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
-from rainbow_iqn_apex.monitoring.terminal.screen import drawn
-from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.filming import Filmer
-from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
+from rainbow_iqn_apex.programs.actor.player import Player, make_client
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.common import IntervalLog, connect_to_redis, launch_command, open_environment, run_keys
+from rainbow_iqn_apex.programs.common import IntervalLog, joined, open_environment
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
-from rainbow_iqn_apex.programs.failure import failure_reported
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS
 
@@ -53,26 +45,20 @@ PARTS = ("other", "pull", "play", "send", "wait")  # of its clock
 _LOOK_S = 1.0  # between looks at the run's record during an episode
 
 
-class EvaluationActor:
+class EvaluationActor(Player):
     """Plays episode after episode, each from a seed of its own; its number in the run decides that seed."""
 
     def __init__(
         self, args: Args, client: ActorClient, policy: Policy, stop: threading.Event, filmer: Filmer | None = None
     ) -> None:
-        self._args = args
-        self._client = client
+        super().__init__(args, client, 1, stop, LoopClock(*PARTS))
         self._policy = policy
-        self._stop = stop
         self._filmer = filmer
         self._next_look = 0.0
         self._weights: dict[str, Tensor] = {}
-        self._version = -1
         self._began = RunStatus("", "running", {}, 0, 0)  # as it was when these weights were pulled
         self._episodes = 0  # played with these weights
         self._scores: list[float] = []  # since the last log lines
-        self._clock = LoopClock(*PARTS)
-        self.gauges = ActorGauges(client, 1, args.T_max, self._clock)
-        self.viewer = Viewer()
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
@@ -161,10 +147,7 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     if args.record_evaluations:
         open_environment(args, args.seed, recorded_by=EVALUATIONS).close()  # fails now, not after a wait
     check_actor(args)
-    client = connect_to_redis(args, stop)
-    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
-    keys = replace(run_keys(args, run), evaluation=True)
-    with failure_reported(client, keys, "evaluation actor", args.id_eval_actor):
+    with joined(args, stop, "evaluation actor", args.id_eval_actor) as (client, run):
         _evaluate(args, client, run, stop)
 
 
@@ -173,38 +156,13 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
         spec = environment.spec
     policy, where = make_policy(args, spec, derive_seed(args.seed, 5, args.id_eval_actor), client, run, stop)
     with (
-        ActorClient(
-            client,
-            args.name,
-            run.run_id,
-            args.id_eval_actor,
-            stop,
-            evaluation=True,
-            expected=ExpectedActors(client, run_keys(args, run), 0, partial(launch_command, args)),
-            break_stale=args.abandon_other_run,
-            shards=args.redis_shards,
-            replicas=args.redis_replicas,
-        ) as actor_client,
+        make_client(args, client, run, stop, lockstep=False) as actor_client,
         _filmer(args, client, run.run_id) as filmer,
     ):
         print(f"{actor_client.title.capitalize()} plays {args.task} on {where}", flush=True)
         actor = EvaluationActor(args, actor_client, policy, stop, filmer)
         try:
-            with (
-                drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
-                Reporter(
-                    actor_client.reports(),
-                    "evaluation actor",
-                    args.id_eval_actor,
-                    actor.gauges.read,
-                    EventLog(),
-                    draw,
-                    viewer=actor.viewer,
-                ),
-            ):
-                actor.run()
-        except RunOver as over:
-            print(f"The learner has {over}: {actor_client.title} leaves", flush=True)
+            actor.play()
         except Stopped:
             print(f"{actor_client.title.capitalize()} stops, and leaves out the episode under way", flush=True)
             raise

@@ -2,7 +2,6 @@
 
 import threading
 from contextlib import suppress
-from functools import partial
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
@@ -11,50 +10,30 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, Saved
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
-from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError
-from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.monitoring.reporter import Reporter
-from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
-from rainbow_iqn_apex.monitoring.terminal.screen import drawn
-from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
-from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
+from rainbow_iqn_apex.programs.actor.gauges import PARTS
+from rainbow_iqn_apex.programs.actor.player import Player, make_client
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.common import (
-    IntervalLog,
-    connect_to_redis,
-    launch_command,
-    make_limiter,
-    open_vector,
-    run_keys,
-)
-from rainbow_iqn_apex.programs.failure import failure_of, failure_reported
+from rainbow_iqn_apex.programs.common import IntervalLog, joined, make_limiter, open_vector
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 
 
-class Actor:
+class Actor(Player):
     """Plays round after round, as far as the rate limiter allows."""
 
     def __init__(
         self, args: Args, client: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event,
         clock: LoopClock,
     ) -> None:  # fmt: skip
-        self._args = args
-        self._client = client
+        super().__init__(args, client, args.nb_env_per_actor, stop, clock)
         self._rollout = rollout
         self._limiter = limiter
-        self._stop = stop
-        self._clock = clock
-        self.gauges = ActorGauges(client, args.nb_env_per_actor, args.T_max, clock)
-        self.events = EventLog()
-        self.viewer = Viewer()
-        self._version = -1
         self._round = 0
         self._round_step = 0  # agent steps of each environment in this round, in lockstep
         self._unsent: list[Message] = []
@@ -176,23 +155,6 @@ class Actor:
                 self._unsent = []
 
 
-def _actor_client(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
-    """Make the client; in lockstep all wait for each other, so its roll call names missing actors, too."""
-    awaited, keys = args.nb_actor if lockstep else 0, run_keys(args, run)
-    return ActorClient(
-        client,
-        args.name,
-        run.run_id,
-        args.id_actor,
-        stop,
-        run.crews if lockstep else (),
-        expected=ExpectedActors(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
-        break_stale=args.abandon_other_run,
-        shards=args.redis_shards,
-        replicas=args.redis_replicas,
-    )
-
-
 def run_actor(args: Args, stop: threading.Event) -> None:
     """Play for the run of these settings until it is over or this process shall stop."""
     if args.id_eval_actor >= 0:
@@ -201,9 +163,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     if args.id_actor == LEARNER:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}, such as --id-actor 0")
     check_actor(args)
-    client = connect_to_redis(args, stop)
-    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
-    with failure_reported(client, run_keys(args, run), "actor", args.id_actor):
+    with joined(args, stop, "actor", args.id_actor) as (client, run):
         _play(args, client, run, stop)
 
 
@@ -212,24 +172,9 @@ def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> 
     environments = open_vector(args, seeds, args.id_actor)
     policy, where = make_policy(args, environments.spec, derive_seed(args.seed, 2, args.id_actor), client, run, stop)
     limiter = make_limiter(args, policy.spec, run.crews)
-    with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
+    with make_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)
         rollout = Rollout(args, policy, environments, clock)
         actor = Actor(args, actor_client, rollout, limiter, stop, clock)
         print(f"Actor {args.id_actor} plays {args.entry(args.id_actor).task} on {where}", flush=True)
-        try:
-            with (
-                drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
-                Reporter(
-                    actor_client.reports(),
-                    "actor",
-                    args.id_actor,
-                    actor.gauges.read,
-                    actor.events,
-                    draw,
-                    viewer=actor.viewer,
-                ),
-            ):
-                actor.run()
-        except RunOver as over:
-            print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)
+        actor.play()

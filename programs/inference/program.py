@@ -19,14 +19,13 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
-from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
-from rainbow_iqn_apex.programs.common import connect_to_redis, launch_command, open_environment, run_keys
-from rainbow_iqn_apex.programs.failure import failure_reported
+from rainbow_iqn_apex.programs.common import joined, launch_command, open_environment, run_keys
 from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.evaluating import TogetherButEvaluations
 from rainbow_iqn_apex.programs.inference.following import Follower, raise_error
@@ -43,12 +42,11 @@ def run_inference(args: Args, stop: threading.Event) -> None:
     if args.inference == "local":
         raise UserError("--inference: is local, so no actor asks a server; start all processes with --inference server")
     tls = server_tls(args)  # fails now, not after a wait
-    with listening(args.inference_host, args.inference_port) as place:
-        client = connect_to_redis(args, stop)
-        run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
-        keys = replace(run_keys(args, run), inference=True)
-        with failure_reported(client, keys, "inference server", args.id_inference):
-            _serve(args, client, run, stop, place, tls)
+    with (
+        listening(args.inference_host, args.inference_port) as place,
+        joined(args, stop, "inference server", args.id_inference) as (client, run),
+    ):
+        _serve(args, client, run, stop, place, tls)
 
 
 def _serve(
