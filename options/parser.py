@@ -15,6 +15,13 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message.removeprefix("argument "))
 
 
+def devices(text: str) -> tuple[int, ...]:
+    """Return the numbers of CUDA devices, as a `type` of argparse."""
+    if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text):
+        raise argparse.ArgumentTypeError(f"expected device numbers separated by commas, got {text!r}")
+    return tuple(map(int, text.split(",")))
+
+
 def port(text: str) -> int:
     """Return the number of a port, as a `type` of argparse."""
     if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:

@@ -18,7 +18,7 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
-from rainbow_iqn_apex.options.parser import Parser
+from rainbow_iqn_apex.options.parser import Parser, devices
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.start import hosts
 from rainbow_iqn_apex.programs.start.hosts import Host
@@ -114,19 +114,18 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     """
     stop_seconds = _stop_seconds(environment)
     own, rest = parser().parse_known_args(list(words))
-    gpus = _gpus(own.gpus)
     if own.windows not in WINDOWS:
         raise UserError(f"--windows: expected {', '.join(WINDOWS[:-1])} or {WINDOWS[-1]}, got {own.windows!r}")
     given, keys, errors = args.read(rest)
     for name, line in _OTHERS.items():
         if name in given:
             raise UserError(config_file.name_source(line, given.get(config_file.CONFIG), keys))
-    if gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
+    if own.gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
         raise UserError("--gpus, --gpu-number: give either of them")
     playing = read_hosts(own.hosts, given, rest)
     preset = ""
     if not given.get("disable_cuda"):
-        _check_gpus(gpus, count_gpus)
+        _check_gpus(own.gpus, count_gpus)
         if not errors and "preset" not in given and not count_gpus():
             preset = "cpu"
             rest += ["--preset", preset]
@@ -141,7 +140,7 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
         check_tunnel(server, parsed.redis_shards)
         check_inference(parsed)
     return StartOptions(
-        parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds, playing
+        parsed, tuple(rest), server, preset, own.gpus, own.windows, own.use_running_redis, stop_seconds, playing
     )
 
 
@@ -189,7 +188,7 @@ def continuation(script: Sequence[str], words: Sequence[str]) -> str:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of this script's own options, which help.txt explains."""
     parser = Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
-    parser.add_argument("--gpus")
+    parser.add_argument("--gpus", type=devices, default=())
     parser.add_argument("--hosts", type=Path)
     parser.add_argument("--windows", default="auto")
     parser.add_argument("--use-running-redis", action="store_true")
@@ -201,14 +200,6 @@ def _stop_seconds(environment: Mapping[str, str]) -> int:
     if not re.fullmatch("0|[1-9][0-9]{0,5}", text):
         raise UserError(f"{_STOP_SECONDS}: expected whole seconds, got {text!r}")
     return int(text)
-
-
-def _gpus(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text):
-        raise UserError(f"--gpus: expected device numbers separated by commas, got {text!r}")
-    return tuple(map(int, text.split(",")))
 
 
 def _check_gpus(gpus: Sequence[int], count_gpus: Callable[[], int]) -> None:

@@ -1,6 +1,7 @@
 """Keep a run going: start Redis, learner, inference server and actors, start again what was killed, and stop all."""
 
 import time
+from collections.abc import Iterator
 
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
@@ -134,28 +135,25 @@ class Supervisor:
         running = [process for process in self._all if process.runs()]
         if running:
             say(f"stopping {', '.join(process.name for process in running)} (up to {patience_s} s to save)")
-        for process in running:
-            process.ask_to_stop()
-        deadline = time.monotonic() + patience_s
-        for process in running:
-            while process.runs() and time.monotonic() < deadline:
-                time.sleep(0.05)
+        for process in _ended(running, patience_s):
             if process.runs():
                 complain(f"{process.name} did not stop in {patience_s} s and is killed")
                 process.kill()
             if not process.has_stopped_in_order():
                 complain(f"{process.name} ended with exit code {process.exit_code}")
-        self._stop_pages()
+        for server in _ended([server for server in self._page_servers if server.runs()], _PAGES_END_S):
+            server.kill()
         if self._redis:
             self._redis.stop(patience_s)
         return all(process.has_stopped_in_order() for process in running)
 
-    def _stop_pages(self) -> None:
-        running = [server for server in self._page_servers if server.runs()]
-        for server in running:
-            server.ask_to_stop()
-        deadline = time.monotonic() + _PAGES_END_S
-        for server in running:
-            while server.runs() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            server.kill()
+
+def _ended(running: list[Process], patience_s: float) -> Iterator[Process]:
+    """Ask all to stop, and yield each when it has ended, or has not for so long."""
+    for process in running:
+        process.ask_to_stop()
+    deadline = time.monotonic() + patience_s
+    for process in running:
+        while process.runs() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield process

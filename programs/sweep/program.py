@@ -10,7 +10,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.options import command_line, completion, version
-from rainbow_iqn_apex.options.parser import Parser, port
+from rainbow_iqn_apex.options.parser import Parser, devices, port
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep import settings, slurm
 from rainbow_iqn_apex.programs.sweep.process import environment
@@ -76,7 +76,9 @@ def parser(description: str) -> Parser:
     parser.add_argument(
         "--path-to-results", type=Path, metavar="FOLDER", help="where each run has a folder [results/<name of FILE>]"
     )
-    parser.add_argument("--gpus", type=_gpus, default=(), metavar="LIST", help="CUDA devices, which runs take in turn")
+    parser.add_argument(
+        "--gpus", type=devices, default=(), metavar="LIST", help="CUDA devices, which runs take in turn"
+    )
     parser.add_argument(
         "--port-redis", type=port, default=_FIRST_PORT, metavar="PORT",
         help=f"first port for the runs' Redis servers [{_FIRST_PORT}]",
@@ -92,13 +94,6 @@ def _at_once(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_AT_ONCE:
         raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_AT_ONCE}, got {text!r}")
     return int(text)
-
-
-def _gpus(text: str) -> tuple[int, ...]:
-    numbers = text.split(",")
-    if not all(number.isdecimal() and len(number) < 10 for number in numbers):
-        raise argparse.ArgumentTypeError(f"expected device numbers separated by commas, got {text!r}")
-    return tuple(map(int, numbers))
 
 
 def _words() -> list[str]:
