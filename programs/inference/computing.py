@@ -12,6 +12,8 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field, unp
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.messages import STACK, Refusal, Request
 
+REMEMBERED = 1000  # batches, for the report
+
 
 @dataclass(frozen=True)
 class Asked:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays
-from rainbow_iqn_apex.programs.inference.computing import Forms, act_together, answer_arrays
+from rainbow_iqn_apex.programs.inference.computing import REMEMBERED, Forms, act_together, answer_arrays
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
 from rainbow_iqn_apex.programs.inference.peers import Peer
-from rainbow_iqn_apex.programs.inference.service import REMEMBERED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +48,7 @@ class Alone:
         return True
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
-        """Take a request behind the client's others."""
+        """Take a request behind the client's others, to be answered by `work`; raises Refusal."""
         if request.kind != "act" and request.step < 0:
             raise Refusal(f"a {request.kind} of {request.step}")
         self._asked[peer].append(request)
@@ -61,7 +60,7 @@ class Alone:
         return max(0.0, self._next_work - now) if any(self._asked.values()) else float("inf")
 
     def work(self) -> list[tuple[Peer, Answer | Refusal]]:
-        """Answer each client's requests in their order, up to one whose weights are not there yet."""
+        """Answer each client's requests in their order, up to one that is refused or has no weights yet."""
         self._next_work = time.monotonic() + _AGAIN_S
         return [(peer, answer) for peer, asked in self._asked.items() for answer in self._answers(peer, asked)]
 

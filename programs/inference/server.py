@@ -16,6 +16,7 @@ from statistics import fmean
 
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.inference import tcp
+from rainbow_iqn_apex.programs.inference.hosting import Alone
 from rainbow_iqn_apex.programs.inference.messages import (
     Answer,
     Refusal,
@@ -26,7 +27,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
     say,
 )
 from rainbow_iqn_apex.programs.inference.peers import Peer
-from rainbow_iqn_apex.programs.inference.service import Service
+from rainbow_iqn_apex.programs.inference.together import Together
 
 MOST_PEERS = 4096
 _MOST_UNKNOWN = 64  # that have not proved yet that they belong to the run
@@ -35,6 +36,8 @@ _LOOK_S = 0.2  # between two looks at what is not a request
 _MESSAGE_BYTES = 1 << 16  # of a message beside its arrays
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # files or memory for a connection
 _REMEMBERED = 1000  # answers, for the report
+
+Service = Alone | Together
 
 
 class InferenceServer:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.programs.inference.batching import BatchRule
-from rainbow_iqn_apex.programs.inference.computing import Asked, Forms, act_together, answer_arrays
+from rainbow_iqn_apex.programs.inference.computing import REMEMBERED, Asked, Forms, act_together, answer_arrays
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
 from rainbow_iqn_apex.programs.inference.peers import Peer
-from rainbow_iqn_apex.programs.inference.service import REMEMBERED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +48,7 @@ class Together:
         return False
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
-        """Take a request for actions into the next batch; answer at once what needs no batch."""
+        """Take a request for actions into the next batch; answer at once what needs no batch. Raises Refusal."""
         if request.kind == "priorities":
             arrays = self.forms.priorities(self._policy, request)
             return [Answer(request.call, self.version, wants_state=False, arrays=arrays)]
@@ -64,7 +63,7 @@ class Together:
         return []
 
     def wait_s(self, now: float) -> float:
-        """Return for how long the next batch waits."""
+        """Return for how many seconds the next batch waits; infinite if there is nothing to do."""
         return self._rule.wait_s(now) if self.is_loaded else float("inf")
 
     def work(self) -> list[tuple[Peer, Answer | Refusal]]:

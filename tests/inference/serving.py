@@ -26,8 +26,7 @@ from rainbow_iqn_apex.programs.inference.link import Asker
 from rainbow_iqn_apex.programs.inference.listening import listening
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
-from rainbow_iqn_apex.programs.inference.server import InferenceServer
-from rainbow_iqn_apex.programs.inference.service import Service
+from rainbow_iqn_apex.programs.inference.server import InferenceServer, Service
 from rainbow_iqn_apex.programs.inference.together import Together
 from tests.specs import discrete
 
