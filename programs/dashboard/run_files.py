@@ -35,15 +35,10 @@ class EpisodeLog:
     """The episodes of a log, and their curves: one for each game that its run plays."""
 
     def __init__(self, path: Path, record_type: type[EpisodeRecord]) -> None:
-        self._tail, self._type = Tail(path), record_type
+        self.tail, self._type = Tail(path), record_type
         self._path = path
         self._fault: ValueError | None = None  # of a line that is no episode
         self.curves = [_Curve()]
-
-    @property
-    def has_more(self) -> bool:
-        """Whether a part of the file is still to be read."""
-        return self._tail.has_more
 
     def look(self, games: int) -> None:
         """Read what is new, of a large file a part; raises OSError without a file, ValueError for a foreign one."""
@@ -52,7 +47,7 @@ class EpisodeLog:
             self.curves = [_Curve() for _ in range(games)]
             self._add(known)
         kinds, header = [field.parse for field in FIELDS[self._type].values()], header_of(self._type)
-        lines, anew = self._tail.read()
+        lines, anew = self.tail.read()
         if anew:
             self.curves, self._fault = [_Curve() for _ in range(games)], None
         if lines:
@@ -95,14 +90,14 @@ class History:
     """The lines of a history, and how they count agent steps and hours."""
 
     def __init__(self, path: Path) -> None:
-        self._tail = Tail(path)
+        self.tail = Tail(path)
         self._clock = _Clock()
         self.lines: list[Line] = []
         self.hours: list[float] = []  # for each line, those that the learner had been running
 
     def look(self) -> None:
         """Read what is new, of a large file a part; raises OSError without a file."""
-        data, anew = self._tail.read()
+        data, anew = self.tail.read()
         if anew:
             self._clock, self.lines, self.hours = _Clock(), [], []
         found = list(history.parse(data))
@@ -110,11 +105,6 @@ class History:
         self.hours += [self._clock.hours_at(line.at) for line in found]
         while len(self.lines) > _MOST_LINES:
             self.lines, self.hours = self.lines[::2], self.hours[::2]
-
-    @property
-    def has_more(self) -> bool:
-        """Whether a part of the file is still to be read."""
-        return self._tail.has_more
 
     def hours_at(self, steps: Sequence[int]) -> list[float] | None:
         """Return when these agent steps were played, None without a history.
@@ -190,7 +180,7 @@ class RunFiles:
     @property
     def has_more(self) -> bool:
         """Whether a part of a file is still to be read: the page asks again."""
-        return self._training.has_more or self._evaluation.has_more or self.history.has_more
+        return any(part.tail.has_more for part in (self._training, self._evaluation, self.history))
 
     def look(self) -> None:
         """Read what is new in all files, of large ones a part."""

@@ -43,7 +43,7 @@ class Watcher:
         self._wanted = name
         self._folder = folder.resolve()
         self._left = threading.Event()
-        self._client: Client | None = None
+        self.client: Client | None = None  # until the server has answered once
         self._reader: OverviewReader | None = None
         self._name = ""
         self._next_choice = 0.0
@@ -58,11 +58,6 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
-
-    @property
-    def client(self) -> Client | None:
-        """The connection, None until the server has answered once."""
-        return self._client
 
     def _keep(self) -> None:
         while not self._left.is_set():
@@ -79,9 +74,9 @@ class Watcher:
             self._reader.close()
 
     def _look(self) -> None:
-        if self._client is None:
-            self._client = open_servers(self._server, self._left)
-        self._choose(self._client)
+        if self.client is None:
+            self.client = open_servers(self._server, self._left)
+        self._choose(self.client)
         overview = self._reader.read() if self._reader else None
         if overview is None:
             name = f"run {self._name!r}" if self._name else "run"

@@ -71,7 +71,7 @@ export function drawScores({ runs, lines }, changed) {
 
 function describe(runs, axis) {
   if (!runs.length) return "There is no training log in this results folder yet.";
-  const sentences = runs.map(({ title, training, evaluation, problem, hours }) => {
+  const sentences = runs.map(({ title, training, evaluation, problem }) => {
     if (problem) return `${title}: not all of its files can be read (${problem}).`;
     if (!training.mean.length) return `${title}: no training episode has ended yet.`;
     const last = training.mean.length - 1;
