@@ -4,10 +4,8 @@ Messages are validated and counted as those of actors are. The learner waits for
 written, or messages that cannot be read from Redis, end no run.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.scores import VersionedRecord
@@ -55,8 +53,7 @@ class EvaluationDecoder:
 def evaluation_record(episode: Episode, place: ChunkId) -> VersionedRecord:
     """Return the log's record of a message, numbered by its place; raises ValueError for a message that gives none."""
     numbers = {"actor": place.actor, "env": 0, "episode": place.sequence - 1}
-    record = make_record(episode.record | numbers, VersionedRecord)
-    return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record
+    return make_record(episode.record | numbers, VersionedRecord)
 
 
 class Evaluations:

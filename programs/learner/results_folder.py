@@ -3,7 +3,6 @@
 import fcntl
 import math
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -195,5 +194,4 @@ class ResultsFolder:
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """Return the training log's record of an actor's message; raises ValueError for a message that gives none."""
-    record = make_record(episode.record | {"T_learner": t_learner}, EpisodeRecord)
-    return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record
+    return make_record(episode.record | {"T_learner": t_learner}, EpisodeRecord)

@@ -1,6 +1,7 @@
 """What the fields of an episode's record may hold: the one place with their types and bounds, by name."""
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
@@ -68,4 +69,4 @@ def _checked(name: str, field: EpisodeField, value: Any) -> Any:
     types = (int, float) if field.type is float else (field.type,)
     if type(value) not in types or not field.holds(value):
         raise ValueError(f"{name} must be {field.expected}")  # the value is not shown: it may be long
-    return field.type(value)
+    return sys.intern(value) if field.type is str else field.type(value)  # a few words, repeated in every record
