@@ -11,7 +11,7 @@ encryption, as is usual between processes of torch.distributed: they belong into
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -19,26 +19,13 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from rainbow_iqn_apex.agents.ops.ranks import Alone, Ranks
+from rainbow_iqn_apex.agents.ops.ranks import Alone
 from rainbow_iqn_apex.common.errors import RunError, UserError
 
 _MEETING_S = 60.0  # until all learners have come
 _LONGEST_S = 24 * 3600.0  # leases in Redis tell that a learner is gone, so a slow one is waited for
 
 T = TypeVar("T")
-
-
-class Team(Ranks, Protocol):
-    """The learners of a run, from the point of view of one of them."""
-
-    def total(self, *numbers: int) -> list[int]:
-        """Return the sum over all learners of each number."""
-
-    def exchange(self, value: T, kind: type[T]) -> list[T]:
-        """Return the value of each learner: anything that JSON can hold, of a `kind` that msgspec knows."""
-
-    def leave(self) -> None:
-        """Give the connections back."""
 
 
 class Single(Alone):
@@ -97,7 +84,7 @@ class ProcessGroup:
         return [part[:length].to(numbers) for part, length in zip(parts, lengths, strict=True)]
 
     def exchange(self, value: T, kind: type[T]) -> list[T]:
-        """Return the value of each learner."""
+        """Return the value of each learner: anything that JSON can hold, of a `kind` that msgspec knows."""
         encoded = torch.from_numpy(np.frombuffer(msgspec.json.encode(value), np.uint8).copy())
         return [msgspec.json.decode(part.numpy().tobytes(), type=kind) for part in self.gather(encoded)]
 
@@ -123,6 +110,9 @@ class ProcessGroup:
             yield
         except RuntimeError as error:
             raise RunError(gone(self.rank)) from error
+
+
+Team = Single | ProcessGroup
 
 
 def gone(rank: int) -> str:
