@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,16 @@ class Environment(Protocol):
     def close(self) -> None:
         """Give back windows, files and processes."""
         ...
+
+
+def first_row(obs: Array) -> Row:
+    """Return the row with which an episode begins."""
+    return Row(obs, StepType.FIRST, 0.0, 1.0)
+
+
+def next_row(obs: Array, reward: float, end: str) -> Row:
+    """Return the row that a step has led to; `end` is why it has ended the episode, empty if it has not."""
+    return Row(obs, StepType.LAST if end else StepType.MID, reward, 0.0 if end == "game_over" else 1.0)
 
 
 def gained(environment: Environment, row: Row) -> float:

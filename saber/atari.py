@@ -13,7 +13,7 @@ import numpy as np
 from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
 
 from rainbow_iqn_apex.environments.display import check_display
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_SECOND, steps_in
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
@@ -57,7 +57,7 @@ class AtariEnvironment:
         self._pictures = [self._ale.getScreenRGB()] if self._record else []
         self._steps = self._stuck_steps = 0
         self.end = ""
-        return Row(self._screen(), StepType.FIRST, 0.0, 1.0)
+        return first_row(self._screen())
 
     def step(self, action: int | Array) -> Row:
         """Play `action` for `action_repeat` frames, or until the game is over."""

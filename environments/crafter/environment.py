@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.environments.extras import need
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 NAME = "CrafterReward-v1"
 _CHOICE = Discrete(17)
@@ -41,14 +41,13 @@ class CrafterEnvironment(ReplayedEnvironment):
 
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides, in a world of its own."""
-        return Row(_seen(self._engine.begin(seed)), StepType.FIRST, 0.0, 1.0)
+        return first_row(_seen(self._engine.begin(seed)))
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
         picture, reward, is_over, info = self._engine.step(_CHOICE.number(action))
-        discount = float(info["discount"])
-        self.end = ("time_limit" if discount else "game_over") if is_over else ""
-        return Row(_seen(picture), StepType.LAST if self.end else StepType.MID, float(reward), discount)
+        self.end = ("time_limit" if info["discount"] else "game_over") if is_over else ""
+        return next_row(_seen(picture), float(reward), self.end)
 
     def pictures(self) -> list[Array]:
         """Return the picture for people that the last step led to."""

@@ -20,11 +20,11 @@ from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.dmlab.level_cache import LevelCache
 from rainbow_iqn_apex.environments.dmlab.levels import ALL, DMLAB30, levels_of, path_of
 from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field, pack, packed
-from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 _MODULE = "deepmind_lab"
 _FRAMES_PER_SECOND = 60
@@ -81,15 +81,13 @@ class DmlabEnvironment(ReplayedEnvironment):
         if self._lab is None:
             self._lab = self._start()
         self._lab.reset(episode=self.episode, seed=seed)
-        return Row(self._seen(), StepType.FIRST, 0.0, 1.0)
+        return first_row(self._seen())
 
     def play(self, action: int | Array) -> Row:
         """Act for `action_repeat` frames, or until the episode is over."""
         reward = float(self._lab.step(_ACTIONS[_CHOICE.number(action)], num_steps=self.action_repeat))
-        if self._lab.is_running():
-            return Row(self._seen(), StepType.MID, reward, 1.0)
-        self.end = "game_over"
-        return Row(self._obs.copy(), StepType.LAST, reward, 0.0)
+        self.end = "" if self._lab.is_running() else "game_over"
+        return next_row(self._obs.copy() if self.end else self._seen(), reward, self.end)
 
     def _start(self) -> Any:
         """Start the engine; raises RunError, in one line, if it cannot."""

@@ -10,6 +10,7 @@ import sys
 import weakref
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,22 +18,23 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.football import envpool_child
 from rainbow_iqn_apex.environments.football.envpool_child import HEADER, RESET
-from rainbow_iqn_apex.environments.football.match import (
-    CHOICE,
-    STEPS_PER_SECOND,
-    Moment,
-    first_row,
-    next_row,
-    spec_of,
-)
+from rainbow_iqn_apex.environments.football.match import CHOICE, STEPS_PER_SECOND, spec_of
 from rainbow_iqn_apex.environments.football.minimap import draw
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
 EPISODES = 200  # of an engine; a resume begins 100 on average, at 0.05 s to 0.25 s each
 _LARGEST = 2**31 - 1  # envpool's seeds are smaller
 _PATIENCE_S = 10.0  # for a process that has been asked to end
+
+
+class _Moment(NamedTuple):
+    """A match after a step or reset."""
+
+    obs: Array  # the planes, packed
+    lead: int  # our goals less those of the others
+    end: str  # "game_over" or "time_limit"; empty: the match goes on
 
 
 class EnvpoolFootball(ReplayedEnvironment):
@@ -54,13 +56,13 @@ class EnvpoolFootball(ReplayedEnvironment):
         block, number = divmod(self.episode - 1, EPISODES)
         moment = self._engine.begin(derive_seed(self._seed, block) % _LARGEST, number)
         self._lead, self.gained = moment.lead, 0.0
-        return first_row(moment)
+        return first_row(moment.obs)
 
     def play(self, action: int | Array) -> Row:
         """Act for a tenth of a second."""
         moment = self._engine.ask(CHOICE.number(action))
         self.gained, self._lead, self.end = float(moment.lead - self._lead), moment.lead, moment.end
-        return next_row(moment, self.gained)
+        return next_row(moment.obs, self.gained, moment.end)
 
     def restore(self, arrays: Arrays) -> None:
         """Play the saved episode again."""
@@ -85,7 +87,7 @@ class _Engine:
         self._process: subprocess.Popen[bytes] | None = None
         self._seed = self._number = -1  # of the running episode
 
-    def begin(self, seed: int, number: int) -> Moment:
+    def begin(self, seed: int, number: int) -> _Moment:
         """Begin an episode of the engine with this seed, counted from 0; leave those before it."""
         if seed != self._seed or number <= self._number:
             self._start(seed)
@@ -95,7 +97,7 @@ class _Engine:
             if self._number == number:
                 return moment
 
-    def ask(self, request: int) -> Moment:
+    def ask(self, request: int) -> _Moment:
         """Ask for a step or a reset, and wait for it; raises RunError if the process has ended."""
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
         try:
@@ -109,7 +111,7 @@ class _Engine:
             raise RunError(f"envpool's process of football:{self._scenario} ended with exit code {code}; see above")
         left, right, is_over, is_late = HEADER.unpack_from(reply)
         obs = np.frombuffer(reply, np.uint8, offset=HEADER.size).copy()
-        return Moment(obs, (left, right), "game_over" if is_over else "time_limit" if is_late else "")
+        return _Moment(obs, left - right, "game_over" if is_over else "time_limit" if is_late else "")
 
     def _start(self, seed: int) -> None:
         self.close()

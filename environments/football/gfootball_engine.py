@@ -16,18 +16,10 @@ import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.environments.football.match import (
-    CHOICE,
-    ENDS,
-    STEPS_PER_SECOND,
-    Moment,
-    first_row,
-    next_row,
-    spec_of,
-)
+from rainbow_iqn_apex.environments.football.match import CHOICE, ENDS, STEPS_PER_SECOND, spec_of
 from rainbow_iqn_apex.environments.football.minimap import draw
 from rainbow_iqn_apex.environments.football.options import FootballOptions
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.memory.environment_spec import pack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
@@ -124,11 +116,14 @@ class GfootballFootball:
         """Begin an episode, with a seed of its own."""
         self._episode += 1
         self._begin()
+        self._wait_for_play()
+        return first_row(self._obs)
+
+    def _wait_for_play(self) -> None:
         while not self._info.is_in_play:
             self._engine.step()
             self._info = self._engine.get_info()
         self._obs = self._planes()
-        return first_row(Moment(self._obs, self._goals, ""))
 
     def _begin(self) -> None:
         """Set the engine to the beginning of the episode of this number."""
@@ -154,16 +149,12 @@ class GfootballFootball:
         self._engine.perform_action(self._admitted(ACTIONS[number]), True, 0)
         self._engine.step()
         self._info = self._engine.get_info()
-        while not self._info.is_in_play:
-            self._engine.step()
-            self._info = self._engine.get_info()
-        self._obs = self._planes()
-        moment = Moment(self._obs, self._goals, self._ended())
-        self.end, self.gained = moment.end, float(moment.lead - self._memory.lead)
-        if self._counts_checkpoints:
-            moment = moment._replace(bonus=self._reached())
-        self._remember(moment.lead)
-        return next_row(moment, self.gained)
+        self._wait_for_play()
+        lead = self._goals[0] - self._goals[1]
+        self.end, self.gained = self._ended(), float(lead - self._memory.lead)
+        bonus = self._reached() if self._counts_checkpoints else 0.0
+        self._remember(lead)
+        return next_row(self._obs, self.gained + bonus, self.end)
 
     def _admitted(self, action: Any) -> Any:
         """Return the action, or what starts a game that has stood still for 20 steps."""

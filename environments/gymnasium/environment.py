@@ -21,11 +21,11 @@ from rainbow_iqn_apex.environments.display import check_display, into_memory
 from rainbow_iqn_apex.environments.extras import PACKAGES, need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
-from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 _DM_CONTROL = "dm_control/"  # how the ids begin that Shimmy registers for dm_control
 
@@ -59,15 +59,14 @@ class GymnasiumEnvironment(ReplayedEnvironment):
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides."""
         obs, _ = self._environment.reset(seed=seed)
-        return Row(self._seen(obs), StepType.FIRST, 0.0, 1.0)
+        return first_row(self._seen(obs))
 
     def play(self, action: int | Array) -> Row:
         """Act for one of the environment's own time steps."""
         obs, reward, terminated, truncated, _ = self._environment.step(self._choice.native(self._choice.read(action)))
         shown = self._seen(obs)
         self.end = "game_over" if terminated else "time_limit" if truncated else ""
-        step_type = StepType.LAST if self.end else StepType.MID
-        return Row(shown, step_type, self._gained(reward), 0.0 if terminated else 1.0)
+        return next_row(shown, self._gained(reward), self.end)
 
     def _seen(self, obs: Any) -> Array:
         """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""

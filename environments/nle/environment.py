@@ -9,11 +9,11 @@ import numpy as np
 
 from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.environments.extras import need
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field, Part, pack, packed
-from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 # Without NetHackChallenge-v0, whose seeds nobody may set: no episode of it could be played again.
 TASKS = tuple(f"NetHack{task}-v0" for task in "Score Staircase StaircasePet Oracle Gold Eat Scout".split())
@@ -59,14 +59,13 @@ class NleEnvironment(ReplayedEnvironment):
 
     def begin(self, seed: int) -> Row:
         """Begin the game that a seed decides."""
-        return Row(_packed(self._engine.begin(seed)), StepType.FIRST, 0.0, 1.0)
+        return first_row(_packed(self._engine.begin(seed)))
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
         seen, reward, is_over = self._engine.act(self._choice.number(action))
         self.end = "game_over" if is_over else "time_limit" if self.steps == LIMIT else ""
-        step_type = StepType.LAST if self.end else StepType.MID
-        return Row(_packed(seen), step_type, reward, 0.0 if is_over else 1.0)
+        return next_row(_packed(seen), reward, self.end)
 
     def pictures(self) -> list[Array]:
         """Return the map that the last step led to, of 1264 x 336 pixels."""

@@ -12,11 +12,11 @@ import numpy as np
 
 from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.environments.extras import need
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.procgen.engine import NB_ACTIONS, RESET, SIZE, Engine, Shown
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
 GAMES = tuple(
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
@@ -67,7 +67,7 @@ class ProcgenEnvironment:
         """Begin an episode on the next level that is drawn."""
         self._shown = self._engine.show() if self._is_fresh else self._engine.act(RESET)
         self._steps, self.end, self._is_fresh = 0, "", False
-        return Row(_seen(self._shown), StepType.FIRST, 0.0, 1.0)
+        return first_row(_seen(self._shown))
 
     def step(self, action: int | Array) -> Row:
         """Act once."""
@@ -78,10 +78,9 @@ class ProcgenEnvironment:
         self._steps += 1
         if self._shown.begun:
             self.end, self._is_fresh = "game_over", True
-            return Row(_seen(before), StepType.LAST, self._shown.reward, 0.0)
-        if self._steps >= self._engine.steps_limit:
+        elif self._steps >= self._engine.steps_limit:
             self.end = "time_limit"
-        return Row(_seen(self._shown), StepType.LAST if self.end else StepType.MID, self._shown.reward, 1.0)
+        return next_row(_seen(before if self._is_fresh else self._shown), self._shown.reward, self.end)
 
     def pictures(self) -> list[Array]:
         """Return the picture for people, of 512 x 512 pixels, that the last step led to."""

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.extras import need
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import (
@@ -28,7 +28,7 @@ from rainbow_iqn_apex.memory.environment_spec import (
     pack,
     packed,
 )
-from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 if TYPE_CHECKING:
     import vizdoom
@@ -90,7 +90,7 @@ class VizdoomEnvironment(ReplayedEnvironment):
             self._game.new_episode()
         except self._errors as error:
             raise self._failure(error) from error
-        return Row(self._seen(), StepType.FIRST, 0.0, 1.0)
+        return first_row(self._seen())
 
     def play(self, action: int | Array) -> Row:
         """Hold buttons for `action_repeat` tics, or until the episode ends."""
@@ -104,9 +104,9 @@ class VizdoomEnvironment(ReplayedEnvironment):
         self._tics += tics
         if self._game.is_episode_finished():
             self.end = "game_over"
-            return Row(self._obs.copy(), StepType.LAST, reward, 0.0)
+            return next_row(self._obs.copy(), reward, self.end)
         self.end = "time_limit" if self._tics == self._limit else ""
-        return Row(self._seen(), StepType.LAST if self.end else StepType.MID, reward, 1.0)
+        return next_row(self._seen(), reward, self.end)
 
     def _pressed(self, action: int | Array) -> list[int]:
         numbers = np.array(action)

@@ -17,10 +17,10 @@ from rainbow_iqn_apex.environments import extras
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.football import environment as football
 from rainbow_iqn_apex.environments.football.environment import make_football
-from rainbow_iqn_apex.environments.football.match import CHOICE, Moment, next_row, spec_of
+from rainbow_iqn_apex.environments.football.match import CHOICE, spec_of
 from rainbow_iqn_apex.environments.football.minimap import draw
 from rainbow_iqn_apex.environments.football.options import SCENARIOS, FootballOptions
-from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, next_row
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.environment_spec import pack, unpack
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
@@ -106,7 +106,7 @@ class Scripted:
 
     def row(self, gained: float, bonus: float, end: str = "") -> Row:
         self.gained, self.end = gained, end
-        return next_row(Moment(np.zeros(3456, np.uint8), (0, 0), end, bonus), gained)
+        return next_row(np.zeros(3456, np.uint8), gained + bonus, end)
 
     def reset(self) -> Row:
         self._left = [(0.0, 0.3, ""), (1.0, 0.7, ""), (-1.0, 0.0, ""), (1.0, 0.0, "time_limit")]
