@@ -7,12 +7,13 @@ observations and actions.
 """
 
 import importlib
-import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError
@@ -45,46 +46,28 @@ class GymnasiumEnvironment(ReplayedEnvironment):
         self._environment = _open(self.name, settings)
         self._record = settings.record
         self.pictures_per_second = float(self._environment.metadata.get("render_fps") or 30)
-        try:
-            view = view_of(self._environment.observation_space)
-            self._choice = actions_of(self._environment.action_space)
-        except ValueError as error:
-            raise ValueError(f"{self.name} cannot be played: {error}") from error
-        self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
-        self.judge = None if view.field.inner else judge_of(self._environment)
-        self._show = view.show
+        self._exchange = Exchange(
+            self.name,
+            self._environment.observation_space,
+            self._environment.action_space,
+            lambda: f"at step {self.steps} of episode {self.episode} ",
+        )
+        self.spec = self._exchange.spec
+        self.judge = None if self.spec.observation.inner else judge_of(self._environment)
         if settings.render or settings.record:
             self._try_to_draw()
 
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides."""
         obs, _ = self._environment.reset(seed=seed)
-        return first_row(self._seen(obs))
+        return first_row(self._exchange.shown(obs))
 
     def play(self, action: int | Array) -> Row:
         """Act for one of the environment's own time steps."""
-        obs, reward, terminated, truncated, _ = self._environment.step(self._choice.native(self._choice.read(action)))
-        shown = self._seen(obs)
+        obs, reward, terminated, truncated, _ = self._environment.step(self._exchange.native(action))
+        shown = self._exchange.shown(obs)
         self.end = "game_over" if terminated else "time_limit" if truncated else ""
-        return next_row(shown, self._gained(reward), self.end)
-
-    def _seen(self, obs: Any) -> Array:
-        """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
-        shown = self._show(obs)
-        for part in unpack(self.spec.observation, shown):
-            if found := flaw(part, self.spec.parts):
-                self._refuse(f"its observation holds {found}")
-        return shown
-
-    def _gained(self, reward: Any) -> float:
-        gained = float(reward)
-        if not math.isfinite(gained) or abs(gained) > MOST:
-            self._refuse(f"its reward is {gained:g}")
-        return gained
-
-    def _refuse(self, what: str) -> None:
-        where = f"step {self.steps} of episode {self.episode}"
-        raise RunError(f"{self.name}: at {where} {what}; expected finite numbers up to {MOST:g}, mend the environment")
+        return next_row(shown, self._exchange.gained(reward), self.end)
 
     def pictures(self) -> list[Array]:
         """Return one picture, of what the last step led to."""
@@ -108,6 +91,45 @@ class GymnasiumEnvironment(ReplayedEnvironment):
     def close(self) -> None:
         """Close Gymnasium's environment, and its window."""
         self._environment.close()
+
+
+class Exchange:
+    """Converts observations, actions and rewards; raises ValueError, in one line, for spaces that no agent plays in."""
+
+    def __init__(
+        self, name: str, observations: spaces.Space[Any], actions: spaces.Space[Any],
+        where: Callable[[], str] = lambda: "",
+    ) -> None:  # fmt: skip
+        """`where` returns at which step the environment is, for errors."""
+        try:
+            view, self._choice = view_of(observations), actions_of(actions)
+        except ValueError as error:
+            raise ValueError(f"{name} cannot be played: {error}") from error
+        self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
+        self._name, self._show, self._where = name, view.show, where
+
+    def native(self, action: Any) -> Any:
+        """Return what an agent chose as the environment takes it; raises ValueError for what it cannot choose."""
+        return self._choice.native(self._choice.read(action))
+
+    def shown(self, obs: Any) -> Array:
+        """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
+        shown = self._show(obs)
+        for part in unpack(self.spec.observation, shown):
+            if found := flaw(part, self.spec.parts):
+                self._refuse(f"its observation holds {found}")
+        return shown
+
+    def gained(self, reward: Any) -> float:
+        """Return a reward; raises RunError for one that no replay takes."""
+        gained = float(reward)
+        if not abs(gained) <= MOST:  # also of NaN
+            self._refuse(f"its reward is {gained:g}")
+        return gained
+
+    def _refuse(self, what: str) -> None:
+        expected = f"expected finite numbers up to {MOST:g}, mend the environment"
+        raise RunError(f"{self._name}: {self._where()}{what}; {expected}")
 
 
 def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:

@@ -4,9 +4,9 @@ Actors step vectors of as many environments as they have: see `vector`.
 """
 
 from rainbow_iqn_apex.environments.gymnasium_vector.made import MadeVector
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
-from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 
 class GymnasiumVectorEnvironment(ReplayedEnvironment):
@@ -26,17 +26,13 @@ class GymnasiumVectorEnvironment(ReplayedEnvironment):
         if self._made.is_seeded:
             self._made.close()
             self._made = MadeVector(self._settings, 1, seed)
-        return Row(self._made.reset(seed)[0], StepType.FIRST, 0.0, 1.0)
+        return first_row(self._made.reset(seed)[0])
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
         returned = self._made.step([action])
-        is_over, is_cut = bool(returned.terminated[0]), bool(returned.truncated[0])
-        self.end = "game_over" if is_over else "time_limit" if is_cut else ""
-        if not self.end:
-            return Row(returned.obs(0), StepType.MID, returned.reward(0), 1.0)
-        obs = returned.final_obs(0) if self._made.same_step else returned.obs(0)
-        return Row(obs, StepType.LAST, returned.reward(0), 0.0 if is_over else 1.0)
+        self.end = returned.end(0)
+        return returned.row(0)
 
     def pictures(self) -> list[Array]:
         """Return nothing: a vector that is asked for pictures is refused."""

@@ -5,7 +5,6 @@ EnvPool), or else one environment after the other.
 """
 
 import inspect
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,12 +19,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line
-from rainbow_iqn_apex.environments.gymnasium.environment import find_spec
-from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
-from rainbow_iqn_apex.memory.chunk import MOST
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
-from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.environments.gymnasium.environment import Exchange, find_spec
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, next_row
+from rainbow_iqn_apex.memory.rows import Array, Row
 
 _MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
@@ -35,13 +31,25 @@ class Returned:
 
     def __init__(self, made: "MadeVector", step: tuple[Any, Any, Any, Any, dict[str, Any]]) -> None:
         self._made = made
-        self._obs, self._rewards, self.terminated, self.truncated, self._infos = step
+        self._obs, self._rewards, self._terminated, self._truncated, self._infos = step
 
     def obs(self, env: int) -> Array:
         """Return what an environment shows now: where its episode ended in SAME_STEP, the next one's first."""
-        return self._made.shown(_one(self._made.space, self._obs, env))
+        return self._made.exchange.shown(_one(self._made.space, self._obs, env))
 
-    def final_obs(self, env: int) -> Array:
+    def end(self, env: int) -> str:
+        """Return why an environment's episode has ended with this step, empty if it has not."""
+        return "game_over" if self._terminated[env] else "time_limit" if self._truncated[env] else ""
+
+    def row(self, env: int) -> Row:
+        """Return the row of a step within an episode; where it is LAST with the mode SAME_STEP, not what is shown now.
+
+        Raises RunError for what no replay takes.
+        """
+        reward, end = self._made.exchange.gained(self._rewards[env]), self.end(env)
+        return next_row(self._final_obs(env) if end and self._made.same_step else self.obs(env), reward, end)
+
+    def _final_obs(self, env: int) -> Array:
         """Return the last observation of an episode that has ended in SAME_STEP; raises RunError without one."""
         found = self._infos.get("final_obs")
         if isinstance(found, dict):
@@ -53,14 +61,7 @@ class Returned:
                 f"{self._made.name}: an episode has ended in SAME_STEP, and its last observation is missing: expected "
                 "it in infos['final_obs']; mend the environment"
             )
-        return self._made.shown(found)
-
-    def reward(self, env: int) -> float:
-        """Return what an environment gave."""
-        gained = float(self._rewards[env])
-        if not math.isfinite(gained) or abs(gained) > MOST:
-            self._made.refuse(f"its reward is {gained:g}")
-        return gained
+        return self._made.exchange.shown(found)
 
 
 class MadeVector:
@@ -82,34 +83,18 @@ class MadeVector:
         if mode not in _MODES:
             raise ValueError(f"{self.name} cannot be played: expected autoreset NEXT_STEP or SAME_STEP, got {mode}")
         self.same_step = mode == AutoresetMode.SAME_STEP
-        try:
-            view, self._choice = view_of(self.space), actions_of(actions)
-        except ValueError as error:
-            raise ValueError(f"{self.name} cannot be played: {error}") from error
-        self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
-        self._show = view.show
+        self.exchange = Exchange(self.name, self.space, actions)
+        self.spec = self.exchange.spec
 
     def reset(self, seed: int) -> list[Array]:
         """Begin anew everywhere, and return what each shows."""
         obs, _ = self._vector.reset(seed=None if self.is_seeded else seed)
-        return [self.shown(_one(self.space, obs, env)) for env in range(self.count)]
+        return [self.exchange.shown(_one(self.space, obs, env)) for env in range(self.count)]
 
     def step(self, actions: Any) -> Returned:
         """Act in all environments."""
-        chosen = [self._choice.native(self._choice.read(action)) for action in actions]
+        chosen = list(map(self.exchange.native, actions))
         return Returned(self, self._vector.step(np.array(chosen, self._vector.single_action_space.dtype)))
-
-    def shown(self, obs: Any) -> Array:
-        """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
-        shown = self._show(obs)
-        for part in unpack(self.spec.observation, shown):
-            if found := flaw(part, self.spec.parts):
-                self.refuse(f"its observation holds {found}")
-        return shown
-
-    def refuse(self, what: str) -> None:
-        """Raise RunError about numbers that no replay takes."""
-        raise RunError(f"{self.name}: {what}; expected finite numbers up to {MOST:g}, mend the environment")
 
     def close(self) -> None:
         """Close Gymnasium's environment."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.gymnasium_vector.made import MadeVector, Returned
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.environments.vector import VectorStep
 from rainbow_iqn_apex.memory.hindsight import Judge
@@ -55,7 +55,7 @@ class GymnasiumVector:
             self._made = MadeVector(self._settings, self.count, seed)
         self._is_new = False
         self._scores = [EpisodeScore(1) for _ in range(self.count)]
-        return [Row(obs, StepType.FIRST, 0.0, 1.0) for obs in self._made.reset(seed)]
+        return list(map(first_row, self._made.reset(seed)))
 
     def _drawn(self, start: int) -> int:
         """Return the seed of a start, of 31 bits: simulators written in C accept no more."""
@@ -74,25 +74,20 @@ class GymnasiumVector:
         for env in range(self.count):
             row = self._row(returned, env)
             if row.step_type == StepType.LAST:
-                episodes.append(self._finish(env, returned))
+                episodes.append(self._finish(env, returned.end(env)))
                 if self._made.same_step:
-                    ended[env], row = row, Row(returned.obs(env), StepType.FIRST, 0.0, 1.0)
+                    ended[env], row = row, first_row(returned.obs(env))
             self._rows[env] = row
         return VectorStep(Rows.stack(self._rows), ended, episodes)
 
     def _row(self, returned: Returned, env: int) -> Row:
-        """Return the row that a step has led to; where it is LAST with the mode SAME_STEP, not what is shown now."""
         if self._rows[env].step_type == StepType.LAST:  # the vector has begun anew, whatever the action was
-            return Row(returned.obs(env), StepType.FIRST, 0.0, 1.0)
-        reward, is_over = returned.reward(env), bool(returned.terminated[env])
-        self._scores[env].add(reward)
-        if not is_over and not returned.truncated[env]:
-            return Row(returned.obs(env), StepType.MID, reward, 1.0)
-        obs = returned.final_obs(env) if self._made.same_step else returned.obs(env)
-        return Row(obs, StepType.LAST, reward, 0.0 if is_over else 1.0)
+            return first_row(returned.obs(env))
+        row = returned.row(env)
+        self._scores[env].add(row.reward)
+        return row
 
-    def _finish(self, env: int, returned: Returned) -> EpisodeRecord:
-        end = "game_over" if returned.terminated[env] else "time_limit"
+    def _finish(self, env: int, end: str) -> EpisodeRecord:
         record = self._scores[env].record(env, self._episodes[env], end)
         self._scores[env] = EpisodeScore(1)
         self._episodes[env] += 1
