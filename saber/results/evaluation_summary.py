@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -41,10 +41,9 @@ def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, tabl
     `action_repeat` is the number of frames per agent step; without a row of the `table` nothing is normalised.
     """
     scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
-    title = counted(len(records), "episode")
-    lines = [(title, list(scores))]
-    for label, statistic in _statistics(table):
-        lines.append((f"  {label}", [_cell(statistic(values)) for values in scores.values()]))
+    columns = [_statistics(values, table) for values in scores.values()]
+    lines = [(counted(len(records), "episode"), list(scores))]
+    lines += [(f"  {label}", [_cell(column[label]) for column in columns]) for label in columns[0]]
     left = max(len(label) for label, _ in lines)
     width = max(len(text) for _, texts in lines for text in texts) + 2
     body = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
@@ -55,32 +54,22 @@ def _cell(value: float | None) -> str:
     return "–" if value is None else f"{value:,.2f}"
 
 
-_Statistic = Callable[[Sequence[float]], float | None]
-
-
-def _statistics(table: GameScores | None) -> list[tuple[str, _Statistic]]:
-    def bound(end: int) -> _Statistic:
-        return lambda values: None if (interval := student_interval(values)) is None else interval[end]
-
-    def percent_of(reference: str) -> _Statistic:
-        def percent(values: Sequence[float]) -> float | None:
-            share = table.normalised(fmean(values), reference) if table else None
-            return None if share is None else 100 * share
-
-        return percent
-
-    statistics: list[tuple[str, _Statistic]] = [
-        ("mean", fmean),
-        ("    95 % interval, from", bound(0)),
-        ("    to", bound(1)),
-        ("standard deviation", lambda values: stdev(values) if len(values) > 1 else None),
-        ("median", median),
-        ("minimum", min),
-        ("maximum", max),
-    ]
-    if table:
-        statistics += [(f"mean, in % of the {label}", percent_of(name)) for name, label in REFERENCES.items()]
-    return statistics
+def _statistics(values: Sequence[float], table: GameScores | None) -> dict[str, float | None]:
+    """Return the statistics of scores by their labels, None for those that cannot be computed."""
+    mean, interval = fmean(values), student_interval(values)
+    found = {
+        "mean": mean,
+        "    95 % interval, from": interval and interval.low,
+        "    to": interval and interval.high,
+        "standard deviation": stdev(values) if len(values) > 1 else None,
+        "median": median(values),
+        "minimum": min(values),
+        "maximum": max(values),
+    }
+    shares = {label: table.normalised(mean, name) for name, label in REFERENCES.items()} if table else {}
+    return found | {
+        f"mean, in % of the {label}": None if share is None else 100 * share for label, share in shares.items()
+    }
 
 
 def _notes(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> list[str]:
