@@ -33,6 +33,25 @@ _STYLES = {"missing": "red", "silent": "red", "left": "dim", "starting": "yellow
 _NARROW = 60  # columns of a terminal, below which nothing stands side by side
 _SHOWN = COLUMNS[:-1]  # what processes wait for stands below their table
 _NUMBERS = ("rate", "version", "lag", "unread", "memory", "seen", "pid")
+_FACTS: dict[str, tuple[tuple[str, str, formats.Writer], ...]] = {  # metrics, and how each is written
+    "speed": (
+        ("time/steps_per_second", "{} steps/s", formats.rate),
+        ("actor/steps_per_second", "{} steps/s", formats.rate),
+        ("time/fps", "{} frames/s", formats.rate),
+    ),
+    "buffer": (("buffer/fill", "{} full", formats.share), ("buffer/rows", "{} rows", formats.number)),
+    "learning": (
+        ("train/updates_per_second", "{} updates/s", formats.rate),
+        ("train/loss", "loss {}", "{:.3g}".format),
+    ),
+    "weights": (("train/version", "version {}", formats.number), ("actor/version", "version {}", formats.number)),
+    "unread": (("redis/unread", "messages: {}", formats.number), ("actor/unread", "messages: {}", formats.number)),
+    "memory": (
+        ("process/memory", "{}", formats.size),
+        ("process/gpu_memory", "GPU {}", formats.size),
+        ("redis/used_memory", "Redis {}", formats.size),
+    ),
+}
 _LEFT_OUT = ("host", "pid", "memory", "version", "seen", "unread", "lag", "rate")  # in this order, for want of room
 
 
@@ -135,35 +154,14 @@ def _bar(report: Report, T_max: int) -> RenderableType:
 
 def _facts(report: Report, settings: Settings, *, in_lockstep: bool) -> RenderableType:
     values = report.values
-    facts = {
-        "score": _score(report, settings),
-        "known": scores.known_scores(settings),
-        "speed": _speed(report),
-        "replay" if "buffer/priorities" in report.histograms else "buffer": _join(
-            _named(values, "buffer/fill", "{} full", formats.share),
-            _named(values, "buffer/rows", "{} rows", formats.number),
-        ),
-        "learning": _join(
-            _named(values, "train/updates_per_second", "{} updates/s", formats.rate),
-            _named(values, "train/loss", "loss {}", lambda value: f"{value:.3g}"),
-        )
-        if values.get("train/timesteps", 1)
-        else scores.first_update(settings),
-        "weights": _join(
-            _named(values, "train/version", "version {}", formats.number),
-            _named(values, "actor/version", "version {}", formats.number),
-        ),
-        "unread": _join(
-            _named(values, "redis/unread", "messages: {}", formats.number),
-            _named(values, "actor/unread", "messages: {}", formats.number),
-        ),
-        "memory": _join(
-            _named(values, "process/memory", "{}", formats.size),
-            _named(values, "process/gpu_memory", "GPU {}", formats.size),
-            _named(values, "redis/used_memory", "Redis {}", formats.size),
-        ),
-        "waits for": "its turn, in lockstep" if in_lockstep else report.waits_for or "nothing",
-    }
+    facts = {"score": _score(report, settings), "known": scores.known_scores(settings)}
+    for fact, metrics in _FACTS.items():
+        texts = (text.format(written(values[name])) for name, text, written in metrics if name in values)
+        is_replay = fact == "buffer" and "buffer/priorities" in report.histograms
+        facts["replay" if is_replay else fact] = ", ".join(texts)
+    if not values.get("train/timesteps", 1):
+        facts["learning"] = scores.first_update(settings)
+    facts["waits for"] = "its turn, in lockstep" if in_lockstep else report.waits_for or "nothing"
     if report.events:
         newest = report.events[-1]
         facts["newest"] = f"{newest.text}, {formats.duration(time.time() - newest.at)} ago"
@@ -177,14 +175,6 @@ def _facts(report: Report, settings: Settings, *, in_lockstep: bool) -> Renderab
     return grid
 
 
-def _named(values: dict[str, float], name: str, sentence: str, written: formats.Writer) -> str:
-    return sentence.format(written(values[name])) if name in values else ""
-
-
-def _join(*texts: str) -> str:
-    return ", ".join(filter(None, texts))
-
-
 def _score(report: Report, settings: Settings) -> str:
     values = report.values
     mean, episodes = values.get("rollout/ep_rew_mean"), values.get("rollout/episodes", values.get("actor/episodes", 0))
@@ -192,16 +182,8 @@ def _score(report: Report, settings: Settings) -> str:
         return f"no episode yet; the first score comes {scores.first_score(settings)}"
     score = scores.score(mean, values.get("rollout/ep_rew_before"), arrow=True)
     text = f"{score}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
-    return _join(text, _named(values, "eval/mean_reward", "evaluated {}", lambda value: formats.number(value, 2)))
-
-
-def _speed(report: Report) -> str:
-    values = report.values
-    return _join(
-        _named(values, "time/steps_per_second", "{} steps/s", formats.rate),
-        _named(values, "actor/steps_per_second", "{} steps/s", formats.rate),
-        _named(values, "time/fps", "{} frames/s", formats.rate),
-    )
+    evaluated = values.get("eval/mean_reward")
+    return text if evaluated is None else f"{text}, evaluated {formats.number(evaluated, 2)}"
 
 
 def _time_tree(report: Report) -> RenderableType:
