@@ -6,18 +6,17 @@ appends lines with smaller steps.
 """
 
 import json
-import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rainbow_iqn_apex.memory.broker.lease_owner import is_moment
+from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.monitoring.metrics import known
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _SIGNIFICANT = 6  # digits
-_MOST_STEPS = 2**63
 
 
 class Line(NamedTuple):
@@ -27,6 +26,14 @@ class Line(NamedTuple):
     step: int
     values: dict[str, float]
     events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class _Written:
+    at: schema.Moment
+    step: schema.Count
+    values: dict[str, schema.Number]
+    events: list[tuple[schema.Moment, str, bool]]
 
 
 class HistorySink:
@@ -57,26 +64,8 @@ def parse(data: bytes) -> Iterator[Line]:
     """Yield the moments of a file, or of whole lines of it; leave out lines that were torn, or are none."""
     for text in data.splitlines():
         try:
-            yield _line(json.loads(text))
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
+            line = schema.parse(schema.parse_json(text), _Written)
+        except ValueError:
             continue
-
-
-def _line(content: Any) -> Line:
-    values = {name: _finite(content["values"][name]) for name in known(content["values"].keys())}
-    events = tuple(Event(_moment(at), str(text), alarm is True) for at, text, alarm in content["events"])
-    if not 0 <= (step := _finite(content["step"])) < _MOST_STEPS:
-        raise ValueError("a number of agent steps is none")
-    return Line(_moment(content["at"]), int(step), values, events)
-
-
-def _moment(value: Any) -> float:
-    if not is_moment(int(moment := _finite(value))):
-        raise ValueError("a time is none")
-    return moment
-
-
-def _finite(value: Any) -> float:
-    if not math.isfinite(number := float(value)):
-        raise ValueError("a number of a moment is none")
-    return number
+        values = {name: line.values[name] for name in known(line.values)}
+        yield Line(line.at, line.step, values, tuple(Event(*event) for event in line.events))
