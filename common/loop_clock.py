@@ -9,7 +9,8 @@ shares.read()               # {"other": 0.1, "act": 0.6, "environment": 0.3}
 
 import time
 from collections import deque
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class LoopClock:
@@ -20,12 +21,16 @@ class LoopClock:
 
     def __init__(self, *parts: str) -> None:
         self._seconds = dict.fromkeys(parts, 0.0)
-        self._parts = {part: _Part(self, part) for part in parts}
         self._now = (parts[0], time.perf_counter(), 0.0)  # part, since when, and its seconds before that
 
-    def part(self, name: str) -> "_Part":
-        """Return a context manager: its block belongs to this part, blocks within it to their own."""
-        return self._parts[name]
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Let a block belong to this part, and blocks within it to their own."""
+        before = self.enter(name)
+        try:
+            yield
+        finally:
+            self.enter(before)
 
     def enter(self, part: str) -> str:
         """Begin a part, and return the one that was under way."""
@@ -43,21 +48,6 @@ class LoopClock:
             seconds[part] = spent + time.perf_counter() - since  # in the place of what `enter` may just have written
             if self._now is under_way:  # else a part that has begun meanwhile would count twice
                 return seconds
-
-
-class _Part:
-    """Enters a part for the time of a block; a part may stand within itself."""
-
-    def __init__(self, clock: LoopClock, name: str) -> None:
-        self._clock = clock
-        self._name = name
-        self._before: list[str] = []
-
-    def __enter__(self) -> None:
-        self._before.append(self._clock.enter(self._name))
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._clock.enter(self._before.pop())
 
 
 class Shares:
