@@ -1,15 +1,14 @@
 """Finding what a report is of: training logs and evaluations in folders, and the names that the command line gives."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
 from rainbow_iqn_apex.saber.report.runs import Run, read_runs, without_copies
-from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
 from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
 from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
@@ -31,8 +30,7 @@ class Inputs:
 
     runs: list[Run]  # by game and path
     evaluations: list[Evaluation]
-    left_out: list[str] = field(default_factory=list)  # a line for each file that is not reported, with its reason
-    options: AgentOptions = field(default_factory=dict)  # that agents are known to have
+    left_out: list[str]  # a line for each file that is not reported, with its reason
 
 
 def parse_label(text: str) -> Label:
@@ -73,7 +71,7 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     if not runs:
         given = ", ".join(map(str, [*paths, *(label.path for label in labels)]))
         raise UserError(f"{given}: no training log with an episode; name folders with <game>.csv, or such files")
-    return Inputs(runs, _read_evaluations(found.evaluations, left_out), left_out)
+    return Inputs(runs, _read_evaluations(found.evaluations.values(), left_out), left_out)
 
 
 def _why_nothing_is_new(path: Path) -> str:
@@ -82,7 +80,7 @@ def _why_nothing_is_new(path: Path) -> str:
     return f"there is no training log in {path}"
 
 
-def _read_evaluations(paths: Sequence[Path], left_out: list[str]) -> list[Evaluation]:
+def _read_evaluations(paths: Iterable[Path], left_out: list[str]) -> list[Evaluation]:
     evaluations: list[Evaluation] = []
     for path in sorted(paths):
         try:
@@ -112,12 +110,8 @@ class _Found:
     def __init__(self) -> None:
         self.logs: dict[Path, _Log] = {}
         self.left_out: list[str] = []
-        self._evaluations: dict[Path, Path] = {}
+        self.evaluations: dict[Path, Path] = {}
         self._unknown: set[Path] = set()
-
-    @property
-    def evaluations(self) -> list[Path]:
-        return list(self._evaluations.values())
 
     def search(self, path: Path, label: str | None, order: int) -> None:
         """Take in a log, or all logs and evaluations in a folder and below."""
@@ -136,7 +130,7 @@ class _Found:
         if _starts_with(path, TRAINING):
             self.logs.setdefault(real, _Log(path, label, order))
         elif _starts_with(path, EVALUATION):
-            self._evaluations.setdefault(real, path)
+            self.evaluations.setdefault(real, path)
         elif real not in self._unknown and not _starts_with(path, EVALUATION_ACTORS):  # no training scores
             self._unknown.add(real)
             self.left_out.append(f"{path}: not a training log")

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rainbow_iqn_apex.common.files import folder_to_write, replace_file
@@ -34,8 +33,7 @@ def write_report(
 
     Raises UserError for paths that cannot be reported, OSError if the files cannot be written.
     """
-    inputs = read_inputs(paths, labels)
-    results = Results(replace(inputs, options=options or {}))
+    results = Results(read_inputs(paths, labels), options)
     pages = {
         "saber.json": json.dumps(contents(results), indent=1, allow_nan=False) + "\n",
         "saber.html": render_report(results),
@@ -73,8 +71,8 @@ def render_tables(results: Results) -> dict[str, str]:
         "now": tables.now_table(results),
         "environments": tables.other_table(results),
         "published": tables.reference_table(results),
-        "evaluations_atari": tables.evaluation_table(results, results.evaluations, atari=True),
-        "evaluations": tables.evaluation_table(results, results.evaluations, atari=False),
+        "evaluations_atari": tables.evaluation_table(results, atari=True),
+        "evaluations": tables.evaluation_table(results, atari=False),
         "differences": method_tables.difference_table(results, shared=True),
         "differences_of_own_settings": method_tables.difference_table(results, shared=False),
     }

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.saber.report.inputs import Inputs
 from rainbow_iqn_apex.saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
 from rainbow_iqn_apex.saber.report.protocol import protocols_of
 from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES
 from rainbow_iqn_apex.saber.results.task import Task
 
@@ -105,9 +106,9 @@ class Agent:
         """That of its group."""
         return self.group.name
 
-    def has_score(self, mark: int) -> bool:
-        """Whether a run of a game of the emulator has a score at the mark."""
-        return any(game.mean(mark, WHOLE) is not None for task, game in self.games.items() if task.is_atari)
+    def scored(self, mark: int) -> list[Task]:
+        """The games of the emulator of which a run has a score at the mark."""
+        return [task for task, game in self.games.items() if task.is_atari and game.mean(mark, WHOLE) is not None]
 
     @property
     def dmlab30(self) -> DmLab30 | None:
@@ -132,11 +133,12 @@ class Profiles:
 class Results:
     """All agents and games of a report."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, options: AgentOptions | None = None) -> None:
+        """`options` are those that agents are known to have."""
         self.runs: Sequence[Run] = inputs.runs
         self.evaluations: Sequence[Evaluation] = inputs.evaluations
         self.left_out: Sequence[str] = inputs.left_out
-        self.groups = group_runs(self.runs, inputs.options)
+        self.groups = group_runs(self.runs, options)
         self.agents = [Agent(group) for group in self.groups]
         self.tasks = sorted({run.task for run in self.runs})
         self.atari = [task for task in self.tasks if task.is_atari]
@@ -146,25 +148,17 @@ class Results:
     @cached_property
     def marks(self) -> list[int]:
         """Marks at which a game of the emulator has a score, the latest first."""
-        return [mark for mark in reversed(MARKS) if any(agent.has_score(mark) for agent in self.agents)]
+        return [mark for mark in reversed(MARKS) if self.compared(mark)]
 
     @cached_property
     def mark(self) -> int | None:
         """The mark of the plots: of those that most games of all agents have a score at the last; None without any."""
-        counts = {
-            mark: sum(
-                agent.games[task].mean(mark, WHOLE) is not None
-                for agent in self.agents
-                for task in agent.games
-                if task.is_atari
-            )
-            for mark in self.marks
-        }
+        counts = {mark: sum(len(agent.scored(mark)) for agent in self.agents) for mark in self.marks}
         return max(self.marks, key=lambda mark: (counts[mark], mark), default=None)
 
     def compared(self, mark: int) -> list[Agent]:
         """The agents that have a score at the mark."""
-        return [agent for agent in self.agents if agent.has_score(mark)]
+        return [agent for agent in self.agents if agent.scored(mark)]
 
     def common(self, mark: int, reference: str) -> list[Task]:
         """The games of which all agents compared at the mark have a normalised score there."""

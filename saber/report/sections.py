@@ -110,10 +110,7 @@ def _reach(results: Results) -> str:
             f"At {format_frames(results.mark)} frames no game has known references and a score of every agent, so "
             "there is no plot over games."
         )
-    games = {
-        task for agent in results.agents for task, game in agent.games.items()
-        if task.is_atari and game.mean(results.mark, WHOLE) is not None
-    }  # fmt: skip
+    games = {task for agent in results.agents for task in agent.scored(results.mark)}
     text = f"Plots of normalised scores are at {format_frames(results.mark)} frames; games with a score there: "
     missing = [format_frames(mark) for mark in MARKS if mark not in results.marks]
     return f"{text}{len(games)}." + (f" No run has a score at {', '.join(missing)} frames." if missing else "")
@@ -239,7 +236,7 @@ def _evaluation_section(results: Results) -> list[str]:
         "above. A best_model was chosen for its training scores, so its score is biased upwards.</p>",
     ]
     for atari in (True, False):
-        table = tables.evaluation_table(results, results.evaluations, atari=atari)
+        table = tables.evaluation_table(results, atari=atari)
         parts += [to_html(table)] if table.rows else []
     return parts
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Estimate
-from rainbow_iqn_apex.saber.report.evaluations import Evaluation
 from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Results
 from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
@@ -174,14 +173,14 @@ def reference_table(results: Results) -> Table:
     return Table("game", columns, rows)
 
 
-def evaluation_table(results: Results, evaluations: Sequence[Evaluation], *, atari: bool) -> Table:
-    """Means of evaluated snapshots, in points; `atari` says which of the evaluations are listed."""
+def evaluation_table(results: Results, *, atari: bool) -> Table:
+    """Means of evaluated snapshots, in points; `atari` selects those of the emulator's games, or the others."""
     limits = _ORDER if atari else (WHOLE,)
     names = {"saber": "whole episodes", "30min": "30 min", "5min": "5 min"}
     titles = [*(f"mean, {names[limit]}" for limit in limits), "episodes", "frames" if atari else "agent steps"]
     titles += ["snapshot", "agent", "rules", "seed", "file"]
     rows = []
-    for one in evaluations:
+    for one in results.evaluations:
         if one.task.is_atari == atari:
             means = [_point_estimate(one.estimates[limit]) for limit in limits]
             asked = f"{len(one.scores):,}" + f" of {one.record.episodes:,}" * (len(one.scores) < one.record.episodes)

@@ -6,6 +6,7 @@ also after 100 000 episodes. An open page brings itself up to date.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,10 @@ def reward_figure(
     moments: Sequence[Moment], task: Task, action_repeat: int, evaluated: Sequence[Moment] = ()
 ) -> dict[str, Any]:
     """Build plotly's figure, without the colours of text and grid: the page sets them for a light or a dark display."""
-    steps = [moment.newest.T_actors for moment in moments]
     summaries = [moment.summary for moment in moments]
     means = [summary.mean for summary in summaries]
     spreads = [summary.standard_deviation for summary in summaries]
-    mode = "lines" if len(moments) > 30 else "lines+markers"  # a single point has no line
-
-    def trace(name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
-        return {"type": "scatter", "name": name, "x": steps, "y": values, "mode": mode, "hoverinfo": "skip", **style}
-
+    trace = partial(_trace, moments)
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "legendgroup": "band"}
     upper = [None if spread is None else mean + spread for mean, spread in zip(means, spreads, strict=True)]
     lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
@@ -91,24 +87,24 @@ def reward_figure(
                 "mean", means, line={"width": 2.5, "color": BLUE.light}, hoverinfo="text", hovertext=texts, legendrank=1
             ),
             trace("min", minima, line={"width": 1, "color": TEAL.light}, legendrank=4),
-            *([_evaluation_trace(evaluated, task, action_repeat)] if evaluated else []),
+            *([_evaluation_trace(evaluated, scores, task, action_repeat)] if evaluated else []),
         ],
         "layout": _layout(task, lines, empty=not moments and not evaluated),
     }
 
 
-def _evaluation_trace(evaluated: Sequence[Moment], task: Task, action_repeat: int) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "name": "evaluation",
-        "x": [moment.newest.T_actors for moment in evaluated],
-        "y": [moment.summary.mean for moment in evaluated],
-        "mode": "lines" if len(evaluated) > 30 else "lines+markers",
-        "line": {"width": 2.5, "color": MAGENTA.light},
-        "hoverinfo": "text",
-        "hovertext": [f"<b>evaluation</b><br>{_hover_text(moment, task, action_repeat)}" for moment in evaluated],
-        "legendrank": 5,
-    }
+def _trace(moments: Sequence[Moment], name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
+    steps = [moment.newest.T_actors for moment in moments]
+    mode = "lines" if len(moments) > 30 else "lines+markers"  # a single point has no line
+    return {"type": "scatter", "name": name, "x": steps, "y": values, "mode": mode, "hoverinfo": "skip", **style}
+
+
+def _evaluation_trace(
+    evaluated: Sequence[Moment], scores: Sequence[float], task: Task, action_repeat: int
+) -> dict[str, Any]:
+    texts = [f"<b>evaluation</b><br>{_hover_text(moment, task, action_repeat)}" for moment in evaluated]
+    stroke = {"width": 2.5, "color": MAGENTA.light}
+    return _trace(evaluated, "evaluation", scores, line=stroke, hoverinfo="text", hovertext=texts, legendrank=5)
 
 
 def _layout(task: Task, lines: ReferenceLines, *, empty: bool) -> dict[str, Any]:
