@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, ResponseError
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewsRefusedError
@@ -92,7 +93,7 @@ class Reporter:
         except BrokerError:  # Redis is away: the process itself prints lines about that
             pass
         except Exception as error:  # noqa: BLE001 - a fault in here may cost reports, and no run
-            self._print_once(f"a report failed ({type(error).__name__}: {' '.join(str(error).split())[:200]})")
+            self._print_once(f"a report failed ({name_error(error)})")
 
     def _send(self, report: bytes) -> None:
         if self._viewer is None or self._actor is None:

@@ -5,6 +5,7 @@ No view is worth an actor: one that cannot be made leaves a line, and is the las
 
 from collections.abc import Callable
 
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.monitoring.view import View
 
 
@@ -31,8 +32,8 @@ class Viewer:
                 self._view = make()
             except Exception as error:  # noqa: BLE001 - the agents' authors write what it calls
                 self._failed = True
-                why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                print(f"Not to be watched in dashboard.py any more: no view can be made ({why})", flush=True)
+                why = f"no view can be made ({name_error(error)})"
+                print(f"Not to be watched in dashboard.py any more: {why}", flush=True)
 
     def take(self) -> View | None:
         """Return the view that was made, once; None if there is none."""

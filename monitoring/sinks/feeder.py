@@ -39,7 +39,8 @@ class Feeder:
         is_due = report.ended or report.written >= self._next
         if not is_due and not (self._live and report.written >= self._next_live):
             return
-        moment = self._moment(report, self._new_films(report) if is_due else {})
+        films = self._films.read(report.written, last=report.ended) if is_due and self._films else {}
+        moment = self._moment(report, films)
         for sink in self._sinks if is_due else self._live:
             sink.take(moment)
         self._next_live = report.written + _INTERVAL_S
@@ -61,9 +62,6 @@ class Feeder:
         others = self._others() if self._live else ()  # for which only these ask
         events = tuple(event for event in report.events if event.at > self._newest)
         return Moment(report.written, step, values, report.histograms, events, others, films)
-
-    def _new_films(self, report: Report) -> Mapping[FilmSlot, Film]:
-        return self._films.read(report.written, last=report.ended) if self._films else {}
 
     def _others(self) -> tuple[Report, ...]:
         """Return the newest reports of the processes beside the learner that run; none if Redis does not answer."""

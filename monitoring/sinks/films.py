@@ -54,7 +54,7 @@ class FilmReader:
 
     def _film(self, slot: FilmSlot, info: FilmInfo) -> Film | None:
         """Return the film of a header that was not seen before; raises FilmError, BrokerError."""
-        if not self._is_new(slot, info):
+        if info == self._seen.get(slot) or not self._is_better(slot, info):
             return None
         data = self._store.read((slot,), MAX_BYTES + 1).get(slot, b"")
         self._seen[slot] = info  # also if it is damaged: it is not read again and again
@@ -63,9 +63,6 @@ class FilmReader:
             return None
         self._seen[slot] = film.info
         return film
-
-    def _is_new(self, slot: FilmSlot, info: FilmInfo) -> bool:
-        return info != self._seen.get(slot) and self._is_better(slot, info)
 
     def _is_better(self, slot: FilmSlot, info: FilmInfo) -> bool:
         """Return whether a film may be shown: the best one is worse where Redis has lost a better one."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
 
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 
 _MOST_WAITING = 6  # moments, for a slow sink
@@ -39,7 +40,7 @@ class Guarded:
         except OSError as error:
             self.report_once(str(error))
         except Exception as error:  # noqa: BLE001 - other people's packages raise what they like
-            self.report_once(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            self.report_once(name_error(error))
 
 
 class InThread:
