@@ -18,7 +18,7 @@ import numpy as np
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.dmlab.level_cache import LevelCache
-from rainbow_iqn_apex.environments.dmlab.levels import ALL, DMLAB30, levels_of, path_of
+from rainbow_iqn_apex.environments.dmlab.levels import check_level, path_of
 from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
@@ -59,9 +59,7 @@ class DmlabEnvironment(ReplayedEnvironment):
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         super().__init__(settings.env.partition(":")[2], seed)
         assert isinstance(settings.own, DmlabOptions)
-        levels = levels_of(self.name)
-        if len(levels) > 1:
-            raise ValueError(f"{ALL} stands for {len(DMLAB30)} levels; name one of them, as in dmlab:{levels[0]}")
+        check_level(self.name)
         if settings.render:
             raise RuntimeError("cannot render: DeepMind Lab is drawn into memory; films can be recorded")
         _need_engine()
@@ -69,7 +67,7 @@ class DmlabEnvironment(ReplayedEnvironment):
         self.pictures_per_second = _FRAMES_PER_SECOND / settings.action_repeat
         self._record = settings.record
         self._own = settings.own
-        self._path = path_of(levels[0], settings.evaluation)
+        self._path = path_of(self.name, settings.evaluation)
         self._is_test = settings.evaluation
         folder = settings.own.dmlab_level_cache
         self._cache = LevelCache(Path(folder), settings.own.dmlab_level_cache_gb * 2**30) if folder else None

@@ -69,12 +69,12 @@ _OTHERS = (
 )
 
 
-def levels_of(name: str) -> tuple[str, ...]:
-    """Return the levels that a name stands for; raises ValueError for one that no level has."""
+def check_level(name: str) -> None:
+    """Raise ValueError for a name that no level has, or that stands for several."""
     if name == ALL:
-        return DMLAB30
+        raise ValueError(f"{ALL} stands for {len(DMLAB30)} levels; name one of them, as in dmlab:{DMLAB30[0]}")
     if "/" in name or name in _OTHERS or _base(name) in SCORES:
-        return (name,)
+        return
     close = nearest(name, (ALL, *DMLAB30, *_OTHERS))
     hint = suggestion(close, "one of your own is named by its path, with a slash")
     raise ValueError(f"DeepMind Lab has no level {name!r}; {hint}")
