@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
-from rainbow_iqn_apex.memory.broker.connection import Aside, Client
+from rainbow_iqn_apex.memory.broker.connection import Aside
 from rainbow_iqn_apex.memory.broker.reports import RawReport, ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
@@ -85,12 +85,10 @@ class Overview:
 
 
 class OverviewReader:
-    """Looks at a run again and again, on a connection that gives up at once; `close` it in the end."""
+    """Looks at a run again and again, on a connection that gives up at once; `close` closes that."""
 
-    def __init__(self, client: Client | Aside, name: str) -> None:
-        """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
-        self._is_own = isinstance(client, Client)
-        self._aside = client.aside() if isinstance(client, Client) else client
+    def __init__(self, aside: Aside, name: str) -> None:
+        self._aside = aside
         self._name = name
 
     def read(self) -> Overview | None:
@@ -124,9 +122,8 @@ class OverviewReader:
         return Overview(self._name, record, processes, tuple(alerts), record.status)
 
     def close(self) -> None:
-        """Close the connection that was opened for this reader."""
-        if self._is_own:
-            self._aside.close()
+        """Close the connection."""
+        self._aside.close()
 
 
 def _expected(record: RunStatus) -> int:

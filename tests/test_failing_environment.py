@@ -28,7 +28,7 @@ OPTIONS = [
 
 
 def alerts(client: Client, run_name: str) -> tuple[str, ...]:
-    with closing(OverviewReader(client, run_name)) as reader:
+    with closing(OverviewReader(client.aside(), run_name)) as reader:
         overview = reader.read()
     return overview.alerts if overview else ()
 

@@ -104,7 +104,7 @@ class Watcher:
         if name and (name != self._name or not self._reader):
             if self._reader:
                 self._reader.close()
-            self._name, self._reader = name, OverviewReader(client, name)
+            self._name, self._reader = name, OverviewReader(client.aside(), name)
 
     def _newest(self, plain: Aside) -> str:
         best, most = "", (False, False, -1)

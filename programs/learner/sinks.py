@@ -27,7 +27,7 @@ def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any
 
         films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run.run_id))
         sinks.append(InThread(FilmFiles(run)))
-    return Feeder(sinks, OverviewReader(client, args.name), films)
+    return Feeder(sinks, OverviewReader(client.aside(), args.name), films)
 
 
 def _make_sinks(args: Args, run: RunInfo) -> list[Sink]:

@@ -42,7 +42,7 @@ def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> No
     except (UserError, Stopped):
         return  # learner and actors print why
     began, printed = time.time(), set[str]()
-    with closing(OverviewReader(client, run)) as reader:
+    with closing(OverviewReader(client.aside(), run)) as reader:
         while not left.wait(_INTERVAL_S):
             try:
                 overview = reader.read()

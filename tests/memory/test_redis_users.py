@@ -174,7 +174,7 @@ def test_a_viewer_sees_a_run_and_what_an_actor_of_it_sees(guarded: Guarded) -> N
     keys, viewer = Keys("run", "id"), Viewer()
     assert run_names(guarded.viewer.aside()) == ["run"]
     with (
-        closing(OverviewReader(guarded.viewer, "run")) as reader,
+        closing(OverviewReader(guarded.viewer.aside(), "run")) as reader,
         closing(ViewListener(guarded.viewer)) as listener,
         Reporter(ReportStore(guarded.actor, keys), "actor", 0, lambda: Reading({}), EventLog(), viewer=viewer),
     ):

@@ -96,7 +96,7 @@ def test_films_come_with_moments_and_when_the_learner_leaves(client: Client, sto
     # Mutation: look for films at moments of live sinks, too.
     kept, live = Taken(), Taken(is_live=True)
     reader = FilmReader(FilmStore(client, run_name, "id"), {})
-    feeder = Feeder([kept, live], OverviewReader(client, run_name), reader)
+    feeder = Feeder([kept, live], OverviewReader(client.aside(), run_name), reader)
     report = Report("learner", 0, "host", 7, 0.0, 100_000.0)
     with closing(feeder):
         feeder.observe(report)
