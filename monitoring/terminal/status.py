@@ -25,9 +25,7 @@ class Line:
     seen: float | None  # seconds since its last report
     rate: float | None
     rate_unit: str  # updates/s of a learner, steps/s of others
-    version: (
-        float | None
-    )  # of the weights: the newest that a learner has published, those that an actor or a server computes with
+    version: float | None  # of the weights: the learner's newest, or those that an actor or a server computes with
     lag: float | None  # versions behind the newest
     unread: float | None  # messages that the learner has not read: all, or the actor's
     memory: float | None  # bytes

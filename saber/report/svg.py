@@ -25,7 +25,7 @@ _DASHES = {"dash": (6, 4), "dot": (1.5, 3), "dashdot": (6, 3, 1.5, 3), "longdash
 _DASHES |= {"longdashdot": (11, 4, 1.5, 4)}
 _MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x", "triangle-up": "^", "star": "*"}
 _MARKERS |= {"pentagon": "p", "hexagon": "h", "triangle-down": "v"}
-_ALIGNMENT = {"start": "left", "middle": "center", "end": "right"}
+_PLACES = {"start": (0, "left"), "middle": (0.5, "center"), "end": (1, "right")}  # share of the width, and alignment
 _CHARACTER, _SAMPLE, _LINE = 6.5, 50, 16  # points of a legend: mean width of a character, a line's sample, height
 _STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
     "svg.fonttype": "none",  # texts stay texts
@@ -127,14 +127,14 @@ def _across(axes: Axes, shape: Figure) -> None:
         axes.axvline(shape["x0"], **stroke)
         return
     axes.axhline(shape["y0"], **stroke)
-    place = shape["label"]["textposition"]
+    place, alignment = _PLACES[shape["label"]["textposition"]]
     axes.annotate(
         shape["label"]["text"],
-        ({"start": 0, "middle": 0.5, "end": 1}[place], shape["y0"]),
+        (place, shape["y0"]),
         xycoords=("axes fraction", "data"),
         xytext=(0, 2),
         textcoords="offset points",
-        ha=_ALIGNMENT[place],
+        ha=alignment,
         va="bottom",
         fontsize=10,
         color=LIGHT["soft"],
