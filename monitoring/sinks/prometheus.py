@@ -78,18 +78,9 @@ class PrometheusSink:
                 yield given
 
 
-def exposed_name(metric: Metric) -> str:
-    """Return the name that expressions have for a metric."""
-    return _prefixed(metric) + {"counter": "_total", "histogram": "_bucket", "gauge": ""}[metric.kind]
-
-
 def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily:
     kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-    return kinds[metric.kind](_prefixed(metric), metric.help, labels=_LABELS)
-
-
-def _prefixed(metric: Metric) -> str:
-    return "riqx_" + metric.name.replace("/", "_")
+    return kinds[metric.kind]("riqx_" + metric.name.replace("/", "_"), metric.help, labels=_LABELS)
 
 
 def _buckets(counts: list[float]) -> list[tuple[str, float]]:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from rainbow_iqn_apex.monitoring.metrics import METRICS
+from rainbow_iqn_apex.monitoring.metrics import METRICS, Metric
 from tests.monitoring.sinks.moments import COUNTS, VALUES, moment
 from tests.processes import ROOT, Processes
 from tests.start_script import free_port
@@ -26,7 +26,7 @@ pytest.importorskip("prometheus_client", reason="an extra: pip install -r requir
 from prometheus_client.parser import text_string_to_metric_families
 
 from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
-from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink, exposed_name
+from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
 
 DOCS = ROOT / "docs" / "prometheus"
 needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="needs apt-get install prometheus")
@@ -45,6 +45,12 @@ def scrape(port: int) -> str:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
+
+
+def exposed_name(metric: Metric) -> str:
+    """Return the name that expressions have for a metric."""
+    ending = {"counter": "_total", "histogram": "_bucket", "gauge": ""}[metric.kind]
+    return f"riqx_{metric.name.replace('/', '_')}{ending}"
 
 
 def expressions() -> list[str]:
