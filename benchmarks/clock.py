@@ -10,7 +10,6 @@ steps, machine and commit to benchmarks/results/. `report` prints one table of t
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import tempfile
@@ -94,9 +93,9 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
 def _curve(records: Sequence[EpisodeRecord]) -> list[list[float]]:
     """Return agent steps and mean score of each part of a run in which episodes ended."""
     ordered = sorted(records, key=attrgetter("T_actors"))
-    part = ordered[-1].T_actors / _PARTS
-    found = groupby(ordered, lambda record: math.ceil(record.T_actors / part))
-    return [[round(number * part), round(fmean(record.score_saber for record in ended), 1)] for number, ended in found]
+    last = ordered[-1].T_actors
+    found = groupby(ordered, lambda record: -(-record.T_actors * _PARTS // last))
+    return [[part * last // _PARTS, round(fmean(record.score_saber for record in ended), 1)] for part, ended in found]
 
 
 def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:

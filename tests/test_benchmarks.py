@@ -184,12 +184,14 @@ def test_what_was_learned_by_the_clock_has_a_line_each(capsys: pytest.CaptureFix
     found = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("clock-*.json")]
     harness.run("clock", ["report"])
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    means = {(run["configuration"], run["game"], str(run["seed"])): run["evaluation"]["mean"] for run in found}
+    means = {
+        (run["game"], run["settings"]["agent"], str(run["seed"]), f"{run['minutes']:.1f}"): run["evaluation"]["mean"]
+        for run in found
+    }
     assert len(lines) == len(found) == len(means) > 0
-    for game, agent, seed, minutes, _, evaluation, *_ in lines:
+    for game, *key, _, evaluation, _, _ in lines:
         score = float(evaluation.split(": ")[1].split(" ± ")[0])
-        run = f"clock-{round(float(minutes))}-{agent}", game.removeprefix("| "), seed
-        assert score == pytest.approx(means[run], rel=0.06, abs=0.5)
+        assert score == pytest.approx(means[game.removeprefix("| "), *key], rel=0.06, abs=0.5)
     assert not any(run["commit"].endswith("+changes") for run in found)
 
 
