@@ -65,6 +65,9 @@ class BtrOptions(RainbowIqnOptions):
         "layer_norm": (True, "in its place"),
     }
     CPU: ClassVar[Preset] = RainbowIqnOptions.CPU | {
+        "num_tau_samples": (8, "as in the paper: learned with it, not tried with fewer"),
+        "num_tau_prime_samples": (8, "as above"),
+        "num_quantile_samples": (8, "as above, at every action"),
         "pool": (0, "few features as it is"),
         "spectral_norm": (False, "that trunk has no residual convolutions"),
         "batch_size": (32, "an eighth"),
