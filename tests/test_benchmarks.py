@@ -189,9 +189,9 @@ def test_what_was_learned_by_the_clock_has_a_line_each(capsys: pytest.CaptureFix
         for run in found
     }
     assert len(lines) == len(found) == len(means) > 0
-    for game, *key, _, evaluation, _, _ in lines:
+    for game, agent, seed, minutes, _, evaluation, *_ in lines:
         score = float(evaluation.split(": ")[1].split(" ± ")[0])
-        assert score == pytest.approx(means[game.removeprefix("| "), *key], rel=0.06, abs=0.5)
+        assert score == pytest.approx(means[game.removeprefix("| "), agent, seed, minutes], rel=0.06, abs=0.5)
     assert not any(run["commit"].endswith("+changes") for run in found)
 
 
