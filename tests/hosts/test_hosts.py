@@ -200,7 +200,7 @@ def test_lockstep_ends_as_if_nothing_had_happened(
         run.processes[LEARNER].terminate()
         assert [process.finish(120) for process in run.processes.values()] == [0, 0, 0, 0], run.last_words()
         (stopped,) = re.findall(r"Stopped at T = (\d+)", run.printed(LEARNER))
-        end = ["--T-max", str((int(stopped) // ROUND + 10) * ROUND)]
+        end = ["--T-max", str((int(stopped) // ROUND + 20) * ROUND)]  # also behind learn-start, wherever it was stopped
         for who in (LEARNER, *PLAYERS):
             run.start(who, *end)
         for who in (LEARNER, *PLAYERS):
