@@ -9,7 +9,7 @@ _OWN = ("lr", "initial_lr", "eps", "alpha", "fused", "capturable")  # settings o
 
 
 class Optimiser(torch.optim.Optimizer):
-    """What all of them have in common."""
+    """Makes steps, and keeps its own settings when a state is loaded."""
 
     def take_step(self) -> None:
         """Make a step."""

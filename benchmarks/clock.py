@@ -82,9 +82,9 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
         place += ["--log-interval", str(_LOG_INTERVAL)]
         passed = watch_start_script([*words, *place], lambda lines: lines[-1].seconds >= 60 * args.minutes)
         records = TrainingLog(Path(folder, f"{args.game}.csv")).records
-        evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
         if not records:
             raise RunError("no episode has ended; --minutes: give more of them")
+        evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
     measured = {"minutes": round(passed[-1].seconds / 60, 2), "agent_steps": passed[-1].steps}
     training = summary([record.score_saber for record in records[-_LAST:]])
     return described | measured | {"training": training, "evaluation": summary(evaluation), "curve": _curve(records)}

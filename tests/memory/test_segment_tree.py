@@ -109,11 +109,16 @@ WRONG_OPERATIONS: dict[str, Mutant] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG_OPERATIONS)
-def test_random_operations_see(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, change = WRONG_OPERATIONS[name]
+def made_wrong(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> Make:
+    make, change = mutant
     if change:
         monkeypatch.setattr(*change)
+    return make
+
+
+@pytest.mark.parametrize("name", WRONG_OPERATIONS)
+def test_random_operations_see(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = made_wrong(WRONG_OPERATIONS[name], monkeypatch)
     with pytest.raises((AssertionError, ValueError)):
         check_run(make, (17, 4, [[(3, 5), (4, 1)], [(16, 2), (3, 0)]]))
 
@@ -212,9 +217,7 @@ WRONG_DRAWS: dict[str, Mutant] = {
 
 @pytest.mark.parametrize("name", WRONG_DRAWS)
 def test_zero_check_sees(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, change = WRONG_DRAWS[name]
-    if change:
-        monkeypatch.setattr(*change)
+    make = made_wrong(WRONG_DRAWS[name], monkeypatch)
     with pytest.raises((AssertionError, IndexError)):
         check_zeros(make, rounds=3)
 
