@@ -66,8 +66,12 @@ class RateLimiter:
         crews: tuple[Crew, ...] = (),
         max_policy_lag: int = 1,
     ) -> "RateLimiter":
-        """Limit a run that has had these crews (none: it begins with `nb_actor`) to `max_chunks` unread messages."""
-        most = max(16, max_chunks // nb_actor)
+        """Limit a run that has had these crews (none: it begins with `nb_actor`) to `max_chunks` unread messages.
+
+        An actor may have sent two chunks of each environment in any case. They come at the same time, and with room for
+        fewer it would play nothing until the learner has told how far it has read.
+        """
+        most = max(16, 2 * nb_env_per_actor, max_chunks // nb_actor)
         limiter = cls(synchronize, wanted_steps, nb_env_per_actor, most, crews, max_policy_lag)
         return limiter if crews else replace(limiter, crews=(Crew(0, 0, nb_actor, limiter._env_steps(nb_actor)),))
 
