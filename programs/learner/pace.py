@@ -63,10 +63,17 @@ class StepPace:
         return [Turn(share_learned(self._args, step), step + self._steps, version) for step in before]
 
     def end(self) -> None:
-        """Go on to the next round; a run that ends with its round does so when it is resumed with a larger T-max."""
+        """Go on to the next round; a run that ends with its round does so when it is resumed with a larger T-max.
+
+        An update may stand for the steps of several rounds. In lockstep the actors play each of them; without, those in
+        which no update begins are passed, as their weights would be the same again.
+        """
         progress = self._progress
-        if progress.round_end <= progress.T_learner < self._args.T_max:
-            progress.round_end += self._limiter.round_steps(progress.round + 1)
+        if not progress.round_end <= progress.T_learner < self._args.T_max:
+            return
+        steps = self._limiter.round_steps(progress.round + 1)
+        rounds = 1 if self._limiter.synchronize else 1 + (progress.T_learner - progress.round_end) // steps
+        progress.round_end += rounds * steps
 
     def _is_ahead(self) -> bool:
         return self._waits and self._progress.T_learner + self._steps > self._progress.T_actors

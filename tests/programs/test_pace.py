@@ -72,6 +72,14 @@ def test_an_agent_may_say_how_many_steps_its_updates_stand_for() -> None:
     assert updates(pace, progress) == [245]
 
 
+def test_without_lockstep_no_weights_are_published_again() -> None:
+    # Mutation: one round after the other; 28 MB of R2D2's weights then went to Redis eight times for each update.
+    for more, wanted in ((FREE, [[430], [730], [1030]]), ((), [[430], [], [], [], [], [], [], [730]])):
+        progress = Progress("run", T_actors=130)
+        pace = step_pace(progress, *more, steps=300)
+        assert [updates(pace, progress) for _ in wanted] == wanted
+
+
 def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() -> None:
     for waits, wanted in ((False, [130, 140, 150, 160]), (True, [130])):
         progress = Progress("run", T_actors=120)
