@@ -1,11 +1,13 @@
-"""A second thread for what an update computes without gradient, such as the target network's pass.
+"""A second thread, on a GPU a second stream, for what an update computes without gradient: the target network's pass.
 
 Operations of PyTorch let other threads run, so where PyTorch's own threads leave a core of a CPU, an update takes as
-long as the longer of both parts. Draws of random numbers stay with the caller: their order must not depend on threads.
+long as the longer of both parts. A GPU runs kernels of several streams at once, and those of a small batch do not fill
+it. Draws of random numbers stay with the caller: their order must not depend on threads.
 """
 
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
@@ -18,8 +20,7 @@ T = TypeVar("T")
 def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = False) -> Callable[[], T]:
     """Begin to compute without gradient; the returned function waits for the result, or raises its exception.
 
-    The caller computes it `at_once` if what it does next changes what this reads; so it does on a GPU, and where no
-    core is left.
+    The caller computes it `at_once` if what it does next changes what this reads; so it does where no core is left.
     """
 
     def without_gradient() -> T:
@@ -28,8 +29,34 @@ def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = Fa
 
     if device.type == "cpu" and not at_once and torch.get_num_threads() < _cores():
         return _thread().submit(without_gradient).result
+    if device.type == "cuda" and not at_once:
+        return _in_another_stream(device, without_gradient)
     result = without_gradient()
     return lambda: result
+
+
+def _in_another_stream(device: torch.device, compute: Callable[[], T]) -> Callable[[], T]:
+    """Begin after all that the caller has launched; what it launches after the returned function comes after this.
+
+    So neither stream writes into memory that the other one still reads: each reuses its own alone, the one after the
+    next beginning, the other after this end.
+    """
+    stream = next(_streams(device))
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        result = compute()
+
+    def wait(_: object = compute) -> T:  # what it reads must stay until here
+        torch.cuda.current_stream(device).wait_stream(stream)
+        return result
+
+    return wait
+
+
+@cache
+def _streams(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    """Return the device's streams, which take turns: an update begins with two passes at the same time."""
+    return itertools.cycle([torch.cuda.Stream(device) for _ in range(2)])  # type: ignore[no-untyped-call]
 
 
 @cache

@@ -48,10 +48,10 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
     agent, replay = learner(name, place)
     updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
     assert isinstance(updates, GraphTrainer if place == "cuda" else EagerTrainer)
-    losses = [metrics["loss"].item() for metrics in updates(turns([0.4] * 100))]
+    losses = [metrics["loss"].item() for metrics in updates(turns([0.4] * 400))]
     replay.check_valid()
-    assert sum(losses[-10:]) < sum(losses[:10])
-    assert len(set(losses)) > 90, "every update draws anew"
+    assert sum(losses[-100:]) < sum(losses[:100])  # Rainbow's loss falls slowly: 2.421 and 2.402, each draw +- 0.03
+    assert len(set(losses)) > 380, "every update draws anew"
 
 
 @gpu
