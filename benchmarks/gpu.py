@@ -23,6 +23,7 @@ from rainbow_iqn_apex.common.errors import UserError
 _ENVIRONMENTS = 8  # that an actor plays
 _WARM_UP = 5  # calls, a CUDA graph's recording among them
 _MOST_S = 250  # after which no other agent begins
+_RUN = 200_000_000  # frames of a published run
 _CHUNKS = 40  # of a replay, if an update needs no more
 
 
@@ -30,29 +31,39 @@ def rows(args: argparse.Namespace) -> Iterator[str]:
     """Measure agent after agent; return the table's rows."""
     device = torch.device(args.device, 0) if args.device == "cuda" else CPU
     end = time.perf_counter() + _MOST_S
-    slice_s = args.seconds / (2 * len(AGENTS) + 2)
+    kinds = [(name, args.preset) for name in AGENTS]
+    if args.preset == "paper":
+        kinds += [(name, "fast") for name, agent in AGENTS.items() if agent.options.FAST]
+    slice_s = args.seconds / (2 * len(kinds) + 2)
     with torch.inference_mode():
         products = {dtype: _product_flops(device, dtype, slice_s) for dtype in (torch.float32, torch.bfloat16)}
-    yield f"| agent, preset {args.preset} | updates/s | ratio to products | frames/s of acting for {_ENVIRONMENTS} |"
-    yield "|---|---|---|---|"
-    for name in AGENTS:
+    yield (
+        "| agent | preset | updates/s | ratio to products | frames/s of learning "
+        f"| hours of {_RUN // 1_000_000} M frames | frames/s of acting for {_ENVIRONMENTS} |"
+    )
+    yield "|---|---|---|---|---|---|---|"
+    for name, preset in kinds:
         if time.perf_counter() > end:
-            yield f"| {name} | no time was left | | |"
+            yield f"| {name} | {preset} | no time was left | | | | |"
             continue
-        settings = parse(["--agent", name, "--preset", args.preset], "gpu", "")
+        settings = parse(["--agent", name, "--preset", preset], "gpu", "")
         settings = replace(settings, learn_start=1, synchronize_actors_with_learner=False)
         try:
             agent = learner(settings, device)
         except UserError:
-            yield f"| {name} | reads no pictures | | |"
+            yield f"| {name} | {preset} | reads no pictures | | | | |"
             continue
         round_ = settings.update_size or max(1, settings.round_steps // agent.spec.period)
-        update = update_work(agent, settings, max(round_, _CHUNKS) if agent.buffer == "replay" else round_, device)
+        replays = agent.buffer == "replay"
+        update = update_work(agent, settings, max(round_, _CHUNKS) if replays else round_, device)
         flops = _flops_of(update)
         updates = _rate(update, device, slice_s)
         ratio = updates * flops / products[select_precision(settings.precision, device)]
-        frames = _rate(act_work(settings, _ENVIRONMENTS, device, 1), device, slice_s) * FRAMES * _ENVIRONMENTS
-        yield f"| {name} | {updates:,.4g} | {ratio:.2g} | {frames:,.4g} |"
+        steps = (agent.steps_per_update or settings.replay_frequency) if replays else round_ * agent.spec.period
+        learned = updates * steps * FRAMES
+        acted = _rate(act_work(settings, _ENVIRONMENTS, device, 1), device, slice_s) * FRAMES * _ENVIRONMENTS
+        figures = f"{updates:,.4g} | {ratio:.2g} | {learned:,.0f} | {_RUN / learned / 3600:.2g} | {acted:,.0f}"
+        yield f"| {name} | {preset} | {figures} |"
 
 
 def _rate(work: Work, device: torch.device, seconds: float) -> float:

@@ -16,6 +16,5 @@ timeout 290 "$python" -m benchmarks gpu "$@" || {
   status=$?
   [[ $status == 124 ]] || exit $status # that time is up is no reason to leave the tests out
 }
-mapfile -t files < <(grep -rlE --include='test_*.py' 'mark\.gpu\b' tests)
 printf '\n'
-timeout 290 "$python" -m pytest -m gpu -n 0 -q -rs "${files[@]}"
+timeout 290 "$python" -m pytest -m gpu -n 4 -q -rs tests/agents tests/memory
