@@ -59,7 +59,7 @@ def test_a_report_of_a_failure_is_its_own_process_s(client: Client, run_name: st
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("place", "mode"),
-    [("reset 1", []), ("reset 40", []), ("step 77", FREE), ("constructor 2", FREE)],
+    [("reset 1", []), ("reset 40", []), ("step 77", FREE), ("constructor 1", FREE)],
 )
 def test_the_learner_names_the_actor_that_has_failed(
     redis_port: int, client: Client, run_name: str, tmp_path: Path, place: str, mode: list[str]
