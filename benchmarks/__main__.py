@@ -15,7 +15,6 @@ TABLE = {
     "transport": "transitions a second from actors through Redis into the replay, and their bytes",
     "masters": "transitions a second through one Redis server, and through one and three masters of a cluster",
     "system": "agent steps a second of learner, actor and Redis together, and how idle the learner is",
-    "gate": "whether anything has become twice as slow: fast measurements with wide bounds, on an idle machine",
     "gpu": "updates and frames a second of each agent's preset on a GPU; `bash benchmarks/gpu.sh` runs tests, too",
     "inference": "agent steps a second of inference on a server, beside inference in actors, and how long answers take",
     "learners": "updates and agent steps a second of one learner, and of two that share its batch",

@@ -59,10 +59,6 @@ class Comparison:
     rates: tuple[Rate, ...]
     wanted: dict[str, float]  # least ratio to the first, by the work's name
 
-    def ratio(self, name: str) -> float:
-        """Return the median ratio of a work to the first."""
-        return next(rate.ratio for rate in self.rates if rate.name == name)
-
 
 def compare(
     name: str, unit: str, works: dict[str, Work], *, per_call: float = 1, repeats: int = 5,
@@ -143,10 +139,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare the file of results."""
     parser.add_argument("--json", type=Path, help="file to write")
-
-
-def no_options(_: argparse.ArgumentParser) -> None:
-    """Declare nothing, for a benchmark without options."""
 
 
 def make_parser(name: str) -> argparse.ArgumentParser:

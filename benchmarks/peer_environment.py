@@ -11,11 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.harness import no_options
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
-add_options = no_options
 _REQUIREMENTS = ROOT / "requirements-peers.txt"
 _VERSIONS = (
     "import importlib.metadata as m, json; "
@@ -36,6 +34,10 @@ def peer_versions() -> dict[str, str]:
     found = subprocess.run([peer_python(), "-c", _VERSIONS], stdout=subprocess.PIPE, text=True, check=True)
     versions: dict[str, str] = json.loads(found.stdout)
     return versions
+
+
+def add_options(_: argparse.ArgumentParser) -> None:
+    """Declare nothing: this has no options."""
 
 
 def _folder() -> Path:

@@ -70,13 +70,8 @@ def learner(settings: Args, device: torch.device = CPU) -> Agent:
     return make_agent(settings, ATARI, device, learns=True, seed=1)
 
 
-def product_dtype() -> torch.dtype:
-    """Return the precision of large products on this machine, by default."""
-    return torch.bfloat16 if computes_in_bfloat16(CPU) else torch.float32
-
-
 def product_work(rows: int, inner: int, columns: int) -> Work:
     """Return a matrix product, in bfloat16 where the processor has it."""
-    dtype = product_dtype()
+    dtype = torch.bfloat16 if computes_in_bfloat16(CPU) else torch.float32
     a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
     return lambda: a @ b
