@@ -18,7 +18,6 @@ TABLE = {
     "gpu": "updates and frames a second of each agent's preset on a GPU; `bash benchmarks/gpu.sh` runs tests, too",
     "inference": "agent steps a second of inference on a server, beside inference in actors, and how long answers take",
     "learners": "updates and agent steps a second of one learner, and of two that share its batch",
-    "monitoring": "what a dashboard, TensorBoard's files and Prometheus cost a run",
     "resume": "seconds until a learner that resumes with a full replay makes its first update",
     "reading": "transitions a second that a learner takes out of a full log, alone and beside updates",
     "scaling": "processor time of Redis, learner and actors by cause, and a simulation of up to 10 000 actors",
