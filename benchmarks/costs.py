@@ -11,22 +11,19 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.chunks import GAMES, random_chunks
-from benchmarks.processes import RedisServer, exact_s, reader_s
+from benchmarks.processes import processor_s, reader_s
 from benchmarks.simulation import Costs, Each
-from benchmarks.transport import Writers, empty_replay, running, take_in
+from benchmarks.transport import Writers, empty_replay, led_run, running, take_in
 from benchmarks.transport_writer import NAME, RUN, STATE_BYTES
 from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import Scripts
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -93,31 +90,13 @@ def _made() -> list[Chunk]:
     return [chunk for game in GAMES for chunk in random_chunks(game, _LARGE)]
 
 
-class _Broker(NamedTuple):
-    server: RedisServer
-    learner: LearnerClient
-
-    def processor_s(self) -> float:
-        """Return the processor seconds of Redis so far."""
-        return exact_s(self.server.process.pid)
-
-
-@contextmanager
-def _broker(actors: int) -> Iterator[_Broker]:
-    with ExitStack() as stack:
-        server = stack.enter_context(RedisServer())
-        learner = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, actors))
-        learner.lead(RUN)
-        yield _Broker(server, learner)
-
-
 def _read(streams: int, chunks: int, seconds: float) -> Point:
     """Let processes commit, and read so many streams; return what a commit costs."""
     replay = empty_replay(200)
     with running(Writers(_WRITERS, chunks, chunks * _RATE / _WRITERS), streams) as system:
 
         def clocks() -> Point:
-            redis, *actors = (exact_s(pid) for pid in (system.redis, *system.writers))
+            redis, *actors = (processor_s(pid) for pid in (system.redis, *system.writers))
             return Point(redis, reader_s(), time.thread_time(), sum(actors))
 
         while not all(system.inbox.read[actor] for actor in range(_WRITERS)):
@@ -134,25 +113,23 @@ def _read(streams: int, chunks: int, seconds: float) -> Point:
 def _written(chunks: int, commits: int) -> float:
     """Return what a commit costs Redis if nothing reads it."""
     made, state = _made(), np.random.default_rng(0).bytes(STATE_BYTES)
-    with _broker(1) as broker, ExitStack() as stack:
-        client = connect("127.0.0.1", broker.server.port)
-        actor = stack.enter_context(ActorClient(client, NAME, RUN, 0, threading.Event()))
+    with led_run(1) as run, ActorClient(run.connect(), NAME, RUN, 0, threading.Event()) as actor:
         before = 0.0
         for at in range(commits + 1):
             if at == 1:  # before is the registration of the script
-                before = broker.processor_s()
+                before = processor_s(run.redis)
             actor.commit([made[(at * chunks + i) % len(made)] for i in range(chunks)], state)
             actor.record(), actor.unread()  # as each round does
-        return (broker.processor_s() - before) / commits
+        return (processor_s(run.redis) - before) / commits
 
 
 def _calls(repeats: int) -> dict[str, Any]:
     """Measure what an actor costs by being there, and what weights cost."""
     network = QuantileNetwork(NetworkSpec(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
     packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
-    with _broker(_MANY) as broker:
-        client = connect("127.0.0.1", broker.server.port)
-        scripts, keys, learner = Scripts(client), broker.learner.keys, broker.learner
+    with led_run(_MANY) as run:
+        client, learner = run.connect(), run.learner
+        scripts, keys = Scripts(client), learner.keys
         positions = {keys.log(actor): b"0-0" for actor in range(_MANY)}
         read, report = dict.fromkeys(range(_MANY), 1), bytes(_REPORT_BYTES)
 
@@ -166,10 +143,10 @@ def _calls(repeats: int) -> dict[str, Any]:
             work()
             found = []
             for _ in range(repeats):
-                before = broker.processor_s(), time.thread_time()
+                before = processor_s(run.redis), time.thread_time()
                 for _ in range(calls):
                     work()
-                found.append((broker.processor_s() - before[0], time.thread_time() - before[1]))
+                found.append((processor_s(run.redis) - before[0], time.thread_time() - before[1]))
             redis, own = (statistics.median(column) / calls for column in zip(*found, strict=True))
             return redis, own
 

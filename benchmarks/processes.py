@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.programs.server_program import find_program
+from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -32,16 +32,9 @@ class RedisServer:
 
     def __enter__(self) -> "RedisServer":
         self._folder = tempfile.TemporaryDirectory(prefix="benchmark_redis_")
-        settings = [
-            "--port",
-            str(self.port),
-            "--dir",
-            self._folder.name,
-            "--logfile",
-            f"{self._folder.name}/redis.log",
-            *self._more,
-        ]
-        self.process = subprocess.Popen([find_program().path, ROOT / "redis_rainbow_6379.conf", *settings])
+        folder = Path(self._folder.name)
+        settings = [*settings_of(self.port, folder), "--logfile", str(folder / "redis.log"), *self._more]
+        self.process = subprocess.Popen([find_program().path, CONFIGURATION, *settings])
         while not self._answers():
             if self.process.poll() is not None:
                 raise RunError(f"redis-server ended with {self.process.returncode}")
@@ -133,15 +126,14 @@ def watch_start_script(options: Sequence[str], is_over: Callable[[list[Passed]],
     return passed
 
 
-def processor_s(pid: int, *, main_thread: bool = False) -> float:
-    """Return the processor seconds of a process so far, in all its threads or its main thread alone (Linux)."""
-    place = Path(f"/proc/{pid}/task/{pid}/stat" if main_thread else f"/proc/{pid}/stat")
-    fields = place.read_text().rpartition(")")[2].split()
+def main_thread_s(pid: int) -> float:
+    """Return the processor seconds of a process's main thread so far (Linux)."""
+    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def exact_s(pid: int) -> float:
-    """Return the processor seconds of a process so far, more exactly than /proc has them (Linux)."""
+def processor_s(pid: int) -> float:
+    """Return the processor seconds of a process so far, in all its threads (Linux)."""
     return time.clock_gettime((~pid << 3) | 2)  # the number of a process's clock, as clock_getcpuclockid(3) makes it
 
 

@@ -11,22 +11,20 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from benchmarks.chunks import ATARI, GAMES, random_chunks
-from benchmarks.processes import RedisServer, processor_s, reader_s
-from benchmarks.transport_writer import NAME, RUN
+from benchmarks.processes import processor_s, reader_s
+from benchmarks.transport import LedRun, led_run
 from benchmarks.works import CPU, learner
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import encode_message
@@ -92,9 +90,10 @@ def _drain(actors: int, shards: int, messages: list[bytes], count: int, agent: A
     trainer = make_trainer(agent, buffer, settings.update_size, CPU)
     decode = MessageDecoder(spec, ATARI, nb_env=1)
     taken = made = 0
-    with _full_log(actors, shards, messages, count) as (server, client):
-        redis, start, loop = processor_s(server.process.pid), time.perf_counter(), time.thread_time()
-        with closing(client.inbox(decode, threading.Event(), lambda: UNBOUNDED)) as inbox:
+    with led_run(actors, shards) as run:
+        _fill(run, actors, messages, count)
+        redis, start, loop = processor_s(run.redis), time.perf_counter(), time.thread_time()
+        with closing(run.learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)) as inbox:
             while taken < count:
                 if updates:
                     trainer([Turn(0.4, 1)])
@@ -105,25 +104,17 @@ def _drain(actors: int, shards: int, messages: list[bytes], count: int, agent: A
                     buffer.add(chunk_id, message)
                     taken += 1
             took, loop, reader = time.perf_counter() - start, time.thread_time() - loop, reader_s()
-        redis = processor_s(server.process.pid) - redis
+        redis = processor_s(run.redis) - redis
     each = [1e6 * seconds / count for seconds in (reader, loop, redis)]
     return Drained(actors, shards, made / took, count * spec.period / took, *each)
 
 
-@contextmanager
-def _full_log(
-    actors: int, shards: int, messages: list[bytes], count: int
-) -> Iterator[tuple[RedisServer, LearnerClient]]:
-    """Start a server, and append so many messages, in turn to each actor's log."""
-    with ExitStack() as stack:
-        server = stack.enter_context(RedisServer())
-        connection = connect("127.0.0.1", server.port)
-        client = stack.enter_context(LearnerClient(connection, NAME, {}, actors, shards=shards))
-        client.lead(RUN)
-        for first in range(0, count, _AT_ONCE):
-            pipeline = connection.pipeline(transaction=False)
-            for number in range(first, min(count, first + _AT_ONCE)):
-                entry: dict[Any, Any] = {"m": messages[number % len(messages)]}
-                pipeline.xadd(client.keys.log(number % actors), entry, id=f"{number // actors + 1}-0")
-            pipeline.execute()
-        yield server, client
+def _fill(run: LedRun, actors: int, messages: list[bytes], count: int) -> None:
+    """Append so many messages, in turn to each actor's log."""
+    connection, keys = run.connect(), run.learner.keys
+    for first in range(0, count, _AT_ONCE):
+        pipeline = connection.pipeline(transaction=False)
+        for number in range(first, min(count, first + _AT_ONCE)):
+            entry: dict[Any, Any] = {"m": messages[number % len(messages)]}
+            pipeline.xadd(keys.log(number % actors), entry, id=f"{number // actors + 1}-0")
+        pipeline.execute()

@@ -8,7 +8,6 @@ what was seen. Last come simulated runs of up to 10 000 actors.
 
 import argparse
 import os
-import resource
 import statistics
 import time
 from collections.abc import Iterator
@@ -131,5 +130,4 @@ def _window(replay: Replay, system: System, announced_s: float) -> tuple[float, 
 
 
 def _processor_s(system: System) -> tuple[float, float, float]:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return processor_s(system.redis), own.ru_utime + own.ru_stime, sum(processor_s(pid) for pid in system.writers)
+    return processor_s(system.redis), time.process_time(), sum(map(processor_s, system.writers))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Comparison, Rate
-from benchmarks.processes import Program, RedisServer, processor_s
+from benchmarks.processes import Program, RedisServer, main_thread_s
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def _measure(name: str, configuration: Configuration, repeats: int) -> Compariso
         for actor in range(configuration.actors):
             Program(stack, ["launch_actor.py", "--id-actor", str(actor), *options], folder / f"actor{actor}.txt")
         learner.wait_for_intervals(1)  # the first interval holds the start
-        before, busy = time.monotonic(), processor_s(learner.pid, main_thread=True)
+        before, busy = time.monotonic(), main_thread_s(learner.pid)
         learner.wait_for_intervals(1 + repeats)
-        idle = 1 - (processor_s(learner.pid, main_thread=True) - busy) / (time.monotonic() - before)
+        idle = 1 - (main_thread_s(learner.pid) - busy) / (time.monotonic() - before)
         seconds = learner.intervals()[1 : 1 + repeats]
     print(f"{name}: the learner was idle for {idle:.1%} of the time; wanted {configuration.wanted:.0f} steps/s\n")
     rates = tuple(configuration.interval / second for second in seconds)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from benchmarks.harness import Comparison, Work, beside_first, compare
 from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
@@ -134,20 +134,39 @@ def take_in(replay: Replay, system: System, seconds: float, report_s: float = 0.
     return (replay.inserted - before) * SPEC.period / (time.monotonic() - start)
 
 
+@dataclass(frozen=True)
+class LedRun:
+    """Holds a Redis server, and the learner's end of a run on it."""
+
+    redis: int  # process id
+    port: int
+    learner: LearnerClient
+
+    def connect(self) -> Client:
+        """Return another connection to the server."""
+        return connect("127.0.0.1", self.port)
+
+
+@contextmanager
+def led_run(actors: int, shards: int = 1) -> Iterator[LedRun]:
+    """Start a Redis server of its own, and lead a run of so many actors on it."""
+    with RedisServer() as server:
+        connection = connect("127.0.0.1", server.port)
+        with LearnerClient(connection, NAME, {}, actors, shards=shards) as learner:
+            learner.lead(RUN)
+            yield LedRun(server.process.pid, server.port, learner)
+
+
 @contextmanager
 def running(writers: Writers, streams: int = 0) -> Iterator[System]:
     """Start everything, and end it; the learner reads so many streams, at least those of the writers."""
     with ExitStack() as stack:
-        server = stack.enter_context(RedisServer())
-        actors = max(streams, writers.number)
-        client = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, actors))
-        client.lead(RUN)
+        run = stack.enter_context(led_run(max(streams, writers.number)))
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
-        inbox = client.inbox(decode, threading.Event(), lambda: UNBOUNDED)
-        stack.callback(inbox.close)
-        client.write_progress("running", 0, 0, inbox.read)
-        pids = start_writers(stack, writers, f"redis://127.0.0.1:{server.port}")
-        yield System(server.process.pid, pids, client, inbox)
+        inbox = stack.enter_context(closing(run.learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
+        run.learner.write_progress("running", 0, 0, inbox.read)
+        pids = start_writers(stack, writers, f"redis://127.0.0.1:{run.port}")
+        yield System(run.redis, pids, run.learner, inbox)
 
 
 def start_writers(stack: ExitStack, writers: Writers, url: str, shards: int = 1) -> list[int]:
