@@ -22,8 +22,9 @@ from rainbow_iqn_apex.programs.inference.messages import (
     proof,
     say,
 )
+from tests.deadline import wait_until
 from tests.fuzz.mutate import bomb
-from tests.inference.serving import EACH, NB_ENV, Served, Stream
+from tests.inference.serving import EACH, NB_ENV, Served, Stream, receive
 
 
 class Raw:
@@ -43,17 +44,7 @@ class Raw:
         return Hello(proof(self.secret, "client", self.nonce), secrets.token_hex(16), actor, evaluates=False)
 
     def read(self) -> bytes:
-        (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        return self._exactly(length)
-
-    def _exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            more = self.link.recv(count - len(data))
-            if not more:
-                raise ConnectionResetError
-            data += more
-        return data
+        return receive(self.link)
 
     def send(self, data: bytes) -> None:
         with suppress(OSError):  # it has been cut off
@@ -62,14 +53,17 @@ class Raw:
     @property
     def is_cut(self) -> bool:
         self.link.settimeout(0.01)
-        with suppress(TimeoutError):
-            try:
-                return not self.link.recv(1 << 18)
-            except OSError as error:
-                if isinstance(error, TimeoutError):
-                    raise
-                return True
-        return False
+        try:
+            return not self.link.recv(1 << 18)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    def wait_until_cut(self) -> None:
+        """Until the server has ended the connection."""
+        wait_until(lambda: self.is_cut, "the end of the connection")
+        self.link.close()
 
 
 def request(call: Any = 1, kind: Any = "act", after: Any = 0, step: Any = 3, count: Any = EACH, **more: Any) -> bytes:

@@ -1,5 +1,6 @@
 """Inference servers of tests: the real loop on real sockets, in a thread, found by way of the test's Redis server."""
 
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.hosting import Alone
 from rainbow_iqn_apex.programs.inference.link import Asker
 from rainbow_iqn_apex.programs.inference.listening import listening
-from rainbow_iqn_apex.programs.inference.messages import Hello
+from rainbow_iqn_apex.programs.inference.messages import LENGTH, Hello
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from rainbow_iqn_apex.programs.inference.server import InferenceServer, Service
 from rainbow_iqn_apex.programs.inference.together import Together
@@ -218,6 +219,20 @@ class Stream:
         self._before = np.where(self._before == int(StepType.LAST), int(StepType.FIRST), after).astype(np.uint8)
         reward = self._rng.normal(size=self._envs).astype(np.float32)
         return Rows(obs, self._before.copy(), reward, np.ones(self._envs, np.float32))
+
+
+def receive(link: socket.socket) -> bytes:
+    """Return the next message; raises ConnectionResetError at the end."""
+
+    def exactly(count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            if not (more := link.recv(count - len(data))):
+                raise ConnectionResetError
+            data += more
+        return data
+
+    return exactly(*LENGTH.unpack(exactly(LENGTH.size)))
 
 
 def same(first: Arrays, second: Arrays, tolerance: float = 0.0) -> bool:

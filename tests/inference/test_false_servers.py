@@ -32,7 +32,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
     proof,
     say,
 )
-from tests.inference.serving import EACH, NB_ENV, RUN_ID, VECTOR, Served, Stream, client_of, make, together
+from tests.inference.serving import EACH, NB_ENV, RUN_ID, VECTOR, Served, Stream, client_of, make, receive, together
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread", "soon")]
 FALSE, TRUE = 1, 0  # numbers of the servers; the false one is asked first, as it has no clients
@@ -95,17 +95,10 @@ class Talk:
         self.link = found
         self.secret = secret
 
-    def read(self) -> bytes:
-        head = self.link.recv(LENGTH.size, socket.MSG_WAITALL)
-        if not head:
-            raise ConnectionResetError
-        (length,) = LENGTH.unpack(head)
-        return self.link.recv(length, socket.MSG_WAITALL)
-
     def greet(self, **changed: Any) -> None:
         """As a server of the run, but for what is given."""
         self.link.sendall(say(Challenge(_NONCE)))
-        hello = hear(self.read(), Hello)
+        hello = hear(receive(self.link), Hello)
         policy = make("impala-lstm")
         good = Welcome(
             proof(self.secret, "server", hello.nonce), asdict(policy.spec), Forms(policy, VECTOR, NB_ENV).answer, False
@@ -115,7 +108,7 @@ class Talk:
 
     def answer(self, changed: dict[str, Any] | None = None, **fields: Any) -> None:
         """As a server that has weights, but for what is given; arrays that are None are left out."""
-        request = decode_request(self.read())
+        request = decode_request(receive(self.link))
         arrays = {
             "actions": np.zeros(EACH, np.int32),
             "extras.log_policy": np.zeros((EACH, 4), np.float32),
@@ -201,7 +194,7 @@ ANSWERS: dict[str, Callable[[Talk], None]] = {
     "half a state": with_arrays(state__cell=None),
     "a version below all": lambda talk: talk.answer(version=-1),
     "the wish for a state without end": wants_the_state_without_end,
-    "a request": lambda talk: talk.link.sendall(frame(talk.read())),
+    "a request": lambda talk: talk.link.sendall(frame(receive(talk.link))),
 }
 
 

@@ -124,8 +124,7 @@ def test_a_client_is_cut_off(served: Served, honest: Callable[[], None], name: s
             break
     else:
         assert turn == 0, "one that dribbles is cut off meanwhile"
-    wait_until(lambda: raw.is_cut, "the end of the connection")
-    raw.link.close()
+    raw.wait_until_cut()
     honest()
 
 
@@ -135,8 +134,7 @@ def test_a_request_that_is_none_ends_its_connection(served: Served, honest: Call
     raw = Raw(served, known=True)
     raw.send(BAD_REQUESTS[name])
     honest()
-    wait_until(lambda: raw.is_cut, "the end of the connection")
-    raw.link.close()
+    raw.wait_until_cut()
 
 
 def test_the_good_request_behind_the_bad_ones_is_answered(served: Served) -> None:
@@ -156,8 +154,7 @@ def test_the_same_call_twice_ends_the_connection(served: Served, honest: Callabl
     served.hold()
     raw.send(request(5) + request(5))
     served.go_on()
-    wait_until(lambda: raw.is_cut, "the end of the connection")
-    raw.link.close()
+    raw.wait_until_cut()
     honest()
 
 
@@ -279,8 +276,7 @@ def test_broken_clients_in_lockstep(redis_port: int, run_name: str) -> None:
         for data in offences.values():
             raw = Raw(served, known=True)
             raw.send(data)
-            wait_until(lambda raw=raw: raw.is_cut, "the end of the connection")  # type: ignore[misc]
-            raw.link.close()
+            raw.wait_until_cut()
             state = policy.act(stream.rows(), state, 5)[1]
         raw = Raw(served)
         raw.link.sendall(say(raw.hello(900)))

@@ -22,8 +22,8 @@ from tests.tls import UNCLOSED, Authority
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings(UNCLOSED)]
 
 
-def variables(authority: Authority, name: str, *names: str, expired: bool = False) -> dict[str, str]:
-    files = authority.client(name, *names, expired=expired)
+def variables(authority: Authority, name: str, *names: str) -> dict[str, str]:
+    files = authority.client(name, *names)
     return {"INFERENCE_CERT": files["REDIS_CLIENT_CERT"], "INFERENCE_KEY": files["REDIS_CLIENT_KEY"]}
 
 
