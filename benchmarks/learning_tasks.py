@@ -68,12 +68,6 @@ def _mixed() -> dict[str, Configuration]:
 CONFIGURATIONS = {
     "cpu": Configuration(("--preset", "cpu"), dict.fromkeys(GAMES, STEPS)),
     "cpu-float32": Configuration(("--preset", "cpu", "--precision", "float32"), dict.fromkeys(GAMES, STEPS)),
-    # One update per agent step instead of one per four: an actor is slower than a GPU.
-    "paper-pong": Configuration(
-        ("--preset", "paper", "--replay-frequency", "1", "--learn-start", "20000", "--memory-capacity", "400000"),
-        {"pong": 2_000_000},
-        episodes=100,
-    ),
     "rainbow-cpu": Configuration(("--preset", "cpu", "--agent", "rainbow"), dict.fromkeys(GAMES, STEPS)),
     # Its learning rate falls to 0 at the end; an update of 160 steps costs less than four of Rainbow's.
     "impala-cpu": Configuration(

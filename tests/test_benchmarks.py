@@ -16,7 +16,7 @@ import torch
 
 from benchmarks import harness
 from benchmarks.__main__ import TABLE
-from benchmarks.learning_plot import LAST, MOST, curve, draw, few
+from benchmarks.learning_plot import LAST, MOST, curve, draw
 from benchmarks.learning_report import comparison, report, welch
 from benchmarks.learning_runs import summary, thinned
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
@@ -115,20 +115,11 @@ def test_a_curve_is_the_mean_of_the_last_episodes() -> None:
 
 
 def test_a_long_run_is_drawn_with_few_dots_and_points_to_its_end() -> None:
+    # Mutation: keep every so many and lose the last.
     (axes,) = draw([a_run("pong", 1, [float(i % 7) for i in range(5000)])], {"pong": a_baseline("pong")}).axes
     dots, line = np.asarray(axes.collections[0].get_offsets()), np.asarray(axes.lines[0].get_xydata())
     assert len(dots) == len(line) == MOST and dots[-1, 0] == line[-1, 0] == axes.get_xlim()[1] == 500_000
     assert max(b - a for a, b in itertools.pairwise(dots[:, 0])) < 2 * 500_000 / MOST, "spread over all steps"
-
-
-def test_few_values_are_all_kept_and_many_are_thinned_evenly() -> None:
-    # Mutation: keep every so many and lose the last.
-    assert few(range(MOST)) == list(range(MOST))
-    for count in (MOST + 1, 2 * MOST - 1, 10_007):
-        found = few(range(count))
-        steps = {b - a for a, b in itertools.pairwise(found)}
-        assert len(found) == MOST and found[0] == 0 and found[-1] == count - 1
-        assert max(steps) - min(steps) <= 1
 
 
 def test_seeds_of_a_configuration_share_a_colour_and_a_line_of_the_legend() -> None:
