@@ -1,4 +1,4 @@
-"""Chunks of random play, as actors send them."""
+"""Chunks of random play, as actors send them, and of noise."""
 
 import random
 from functools import cache
@@ -10,7 +10,7 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.memory.rows import Array, StepType
 from rainbow_iqn_apex.saber.atari import NB_ACTIONS
 
 GAMES = ("pong", "space_invaders", "breakout", "ms_pacman", "montezuma_revenge")
@@ -18,6 +18,22 @@ ATARI = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(NB_ACTIONS))
 SPEC = ChunkSpec(
     stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1
 )  # Rainbow-IQN's, with n = 3
+
+
+def noise_chunks(spec: ChunkSpec, count: int) -> list[Chunk]:
+    """Return chunks of random rows in the middle of an episode, each with frames of its own."""
+    rng = np.random.default_rng(1)
+
+    def array(field: Field, *shape: int) -> Array:
+        return rng.integers(100, size=(*shape, *field.shape), dtype=np.uint8).astype(field.dtype)
+
+    chunks = []
+    for _ in range(count):
+        rows = {name: array(field, spec.window) for name, field in spec.row_fields(ATARI).items()}
+        rows["step_type"][:] = StepType.MID
+        priorities = rng.random(spec.samples).astype(np.float32) if spec.prioritised else None
+        chunks.append(Chunk(0, 0, rows, {name: array(field) for name, field in spec.state}, priorities))
+    return chunks
 
 
 @cache

@@ -8,21 +8,20 @@ All run on one thread, as cpprb can do no other. `Replay` holds a million rows, 
 
 import argparse
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.chunks import ATARI, SPEC
+from benchmarks.chunks import ATARI, SPEC, noise_chunks
 from benchmarks.harness import SLICE_S, Comparison, Work, compare, one_thread
 from benchmarks.replay_peers import NumpyTree, Peer, peers
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.fast.ring import RingRows
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.rows import StepType
 
 BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
@@ -56,16 +55,11 @@ class Replays:
 
 def filled(rows: int) -> Replay:
     """Return a replay full of one random chunk, with random priorities."""
-    generator = np.random.default_rng(1)
-    arrays = {
-        name: generator.integers(100, size=(SPEC.window, *field.shape)).astype(field.dtype)
-        for name, field in SPEC.row_fields(ATARI).items()
-    }
-    arrays["step_type"][:] = StepType.MID
+    (chunk,), generator = noise_chunks(SPEC, 1), np.random.default_rng(1)
     replay = Replay(SPEC, ATARI, rows, torch.Generator().manual_seed(1), torch.device("cpu"))
     for sequence in range(replay.slots):
         priorities = generator.random(SPEC.samples).astype(np.float32)
-        replay.add(ChunkId(0, sequence), Chunk(env=0, version=0, rows=arrays, state={}, priorities=priorities))
+        replay.add(ChunkId(0, sequence), replace(chunk, priorities=priorities))
     return replay
 
 

@@ -7,17 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.chunks import ATARI
+from benchmarks.chunks import ATARI, noise_chunks
 from benchmarks.harness import Comparison, Work, compare_processor_time
-from benchmarks.works import CPU
-from rainbow_iqn_apex.agents.interface import Agent
+from benchmarks.works import CPU, learner
 from rainbow_iqn_apex.args import parse
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.rows import Array, StepType
-from rainbow_iqn_apex.programs.agent import make_agent
 
 UNROLLS = 32  # of a batch from the queue
 SEQUENCES = 64  # of a batch from replay
@@ -34,30 +30,10 @@ def compare_sequences(args: argparse.Namespace) -> list[Comparison]:
     return [queued, _sampling(sequences, args)]
 
 
-def _agent(words: str) -> Agent:
-    return make_agent(parse(words.split(), "sequences", ""), ATARI, CPU, learns=False, seed=1)
-
-
-def _chunks(spec: ChunkSpec, count: int) -> list[Chunk]:
-    """Return chunks of random rows, each with frames of its own."""
-    rng = np.random.default_rng(1)
-
-    def array(field: Field, *shape: int) -> Array:
-        return rng.integers(100, size=(*shape, *field.shape), dtype=np.uint8).astype(field.dtype)
-
-    chunks = []
-    for _ in range(count):
-        rows = {name: array(field, spec.window) for name, field in spec.row_fields(ATARI).items()}
-        rows["step_type"][:] = StepType.MID
-        priorities = rng.random(spec.samples).astype(np.float32) if spec.prioritised else None
-        chunks.append(Chunk(0, 0, rows, {name: array(field) for name, field in spec.state}, priorities))
-    return chunks
-
-
 def _queue(batches: int, args: argparse.Namespace) -> Comparison:
     """Compare how many rows that may be learned from come in and out again, a second."""
-    spec = _agent("--agent impala").spec
-    chunks = _chunks(spec, batches * UNROLLS)
+    spec = learner(parse(["--agent", "impala"], "sequences", "")).spec
+    chunks = noise_chunks(spec, batches * UNROLLS)
     queue = Queue(spec, UNROLLS * spec.period, UNROLLS, torch.Generator().manual_seed(1), CPU)
     batch = np.empty((spec.window, UNROLLS, 84, 84), np.uint8)
     given = [chunks[start : start + UNROLLS] for start in range(0, len(chunks), UNROLLS)]
@@ -80,8 +56,8 @@ def _queue(batches: int, args: argparse.Namespace) -> Comparison:
 
 
 def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
-    spec = _agent("--agent r2d2").spec
-    chunks = _chunks(spec, sequences)
+    spec = learner(parse(["--agent", "r2d2"], "sequences", "")).spec
+    chunks = noise_chunks(spec, sequences)
     replay = Replay(spec, ATARI, sequences * spec.period, torch.Generator().manual_seed(1), CPU)
     for number, chunk in enumerate(chunks):
         replay.add(ChunkId(0, number), chunk)
