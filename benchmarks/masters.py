@@ -17,17 +17,14 @@ import redis
 from benchmarks.chunks import ATARI, GAMES, SPEC
 from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import RedisServer, processor_s
-from benchmarks.transport import Writers, start_writers
+from benchmarks.transport import System, Writers, start_writers, take_in
 from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.slots import SLOTS
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
-from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 
 _WRITERS = _SHARDS = 3
@@ -82,27 +79,15 @@ def _flow(way: Way, args: argparse.Namespace) -> Flow:
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
         inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
         learner.write_progress("running", 0, 0, inbox.read)
-        start_writers(stack, writers, url, way.shards)
+        pids = start_writers(stack, writers, url, way.shards)
+        system = System(servers[0].process.pid, pids, learner, inbox)
         while not all(inbox.read[actor] for actor in range(_WRITERS)):  # while writers start
-            _take_in(learner, inbox, window)
+            take_in(None, system, window)
         before = [processor_s(server.process.pid) for server in servers]
-        taken = [_take_in(learner, inbox, window) for _ in range(args.repeats)]
+        taken = [take_in(None, system, window) for _ in range(args.repeats)]
         used = [processor_s(server.process.pid) - at for server, at in zip(servers, before, strict=True)]
-    chunks = statistics.mean(taken) * window * args.repeats
-    return Flow([count * SPEC.period for count in taken], [1e6 * seconds / chunks for seconds in used])
-
-
-def _take_in(learner: LearnerClient, inbox: ExperienceReader, seconds: float) -> float:
-    """Return the chunks a second that arrive, with the log trimmed as a learner does."""
-    start, chunks, next_report = time.monotonic(), 0, 0.0
-    while (now := time.monotonic()) < start + seconds:
-        inbox.wait(WaitReporter("the writers"))
-        chunks += sum(isinstance(entry.message, Chunk) for entry in inbox.take_all())
-        if now >= next_report:
-            learner.write_progress("running", 0, 0, inbox.read)
-            learner.trim(inbox.read)
-            next_report = now + 0.02
-    return chunks / (time.monotonic() - start)
+    chunks = statistics.mean(taken) / SPEC.period * window * args.repeats
+    return Flow(taken, [1e6 * seconds / chunks for seconds in used])
 
 
 @contextmanager

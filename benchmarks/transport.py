@@ -118,20 +118,25 @@ def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
         return [take_in(replay, system, window) for _ in range(args.repeats)]
 
 
-def take_in(replay: Replay, system: System, seconds: float, report_s: float = 0.02) -> float:
-    """Return the transitions a second that get into the replay; report and trim as a learner does, so often."""
+def take_in(replay: Replay | None, system: System, seconds: float, report_s: float = 0.02) -> float:
+    """Return the transitions a second that arrive, for the replay if there is one.
+
+    Reports and trims so often, as a learner does.
+    """
     client, inbox, end = system.client, system.inbox, time.monotonic() + seconds
-    start, before, next_report = time.monotonic(), replay.inserted, 0.0
+    start, chunks, next_report = time.monotonic(), 0, 0.0
     while (now := time.monotonic()) < end:
         inbox.wait(WaitReporter("the writers"))
         for chunk_id, message, _ in inbox.take_all():
             if isinstance(message, Chunk):
-                replay.add(chunk_id, message)
+                chunks += 1
+                if replay:
+                    replay.add(chunk_id, message)
         if now >= next_report:
             client.write_progress("running", 0, 0, inbox.read)
-            client.trim(replay.oldest())
+            client.trim(replay.oldest() if replay else inbox.read)
             next_report = now + report_s
-    return (replay.inserted - before) * SPEC.period / (time.monotonic() - start)
+    return chunks * SPEC.period / (time.monotonic() - start)
 
 
 @dataclass(frozen=True)
