@@ -14,24 +14,8 @@ import zstandard
 Json = Any
 PREFIX = struct.Struct("<4sBBHIQ")
 NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    127,
-    128,
-    255,
-    256,
-    0x7FFF,
-    0xFFFF,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**53,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-)
+    0, 1, 2, 3, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1,
+)  # fmt: skip
 LARGE = 1 << 24  # bytes: no sample but a bomb has so many
 FLOATS = [struct.pack("<f", x) for x in (float("nan"), float("inf"), -float("inf"), -1.0, 3e38, 1e-45, 2.0)]
 DEEP = "\x01deep"  # stands for a deeply nested list until the text is written
@@ -195,20 +179,9 @@ def damage_lines(rng: random.Random, data: bytes) -> bytes:
     at = rng.randrange(1, len(lines))
     cells = lines[at].split(b",")
     wrong = (
-        b"",
-        b"-1",
-        b"nan",
-        b"inf",
-        b"1e999",
-        b"9" * 400,
-        b"9" * 5000,
-        b"1_0",
-        b" 1",
-        b"\xd9\xa3",
-        b'"x"',
-        b"=1+1",
+        b"", b"-1", b"nan", b"inf", b"1e999", b"9" * 400, b"9" * 5000, b"1_0", b" 1", b"\xd9\xa3", b'"x"', b"=1+1",
         b"1.5",
-    )
+    )  # fmt: skip
     cells[rng.randrange(len(cells))] = rng.choice(wrong)
     lines[at] = b",".join(cells)
     return b"\n".join(lines)

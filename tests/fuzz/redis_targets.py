@@ -16,20 +16,8 @@ from tests.fuzz.target import Target
 
 SETTINGS = {"seed": 1, "game": "pong", "rate": 0.25, "model": None}
 CONTENTS = (
-    b"",
-    b"0",
-    b"7",
-    b"-1",
-    b"1.5",
-    b"9" * 30,
-    b"x",
-    b"\xff\xfe",
-    b"[" * 5000,
-    b"{}",
-    b"null",
-    b"running",
-    b"RIQX",
-)
+    b"", b"0", b"7", b"-1", b"1.5", b"9" * 30, b"x", b"\xff\xfe", b"[" * 5000, b"{}", b"null", b"running", b"RIQX",
+)  # fmt: skip
 ALLOWED = (RunError, UserError, Stopped, BrokerError, NumberTakenError)
 
 
@@ -80,15 +68,9 @@ def _values(client: Client) -> Target:
     learner.keys, learner._record = keys, RunStatus("id", "running", SETTINGS, 3, 4)
     learner.lease.token = b"token"  # of a lease that a restarted broker has lost
     names = [
-        keys.run,
-        keys.learner_lease,
-        keys.versions,
-        keys.weights(0),
-        keys.log(0),
-        keys.state(0),
-        keys.actor_lease(0),
+        keys.run, keys.learner_lease, keys.versions, keys.weights(0), keys.log(0), keys.state(0), keys.actor_lease(0),
         keys.quarantine(0),
-    ]
+    ]  # fmt: skip
     fields = ("state", "sequence", "owner", "run_id", "status", "settings", "t_learner", "t_actors", "wire", "read:0")
     calls = (
         actor.saved, actor.record, actor.unread, actor.newest_version, lambda: actor.newest_packet(0, 1000),

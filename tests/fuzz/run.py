@@ -58,33 +58,31 @@ def fuzz(target: Target, cases: int, seed: int) -> Outcome:
 
 def _feed(target: Target, data: bytes) -> str | None:
     """None if it was taken, an empty text if it was refused, else what went wrong."""
-    global _feeding
-    _watch(SECONDS_A_CASE)
     try:
-        _feeding = True
-        read = target.read(data)
+        with _fed():
+            read = target.read(data)
     except target.allowed as error:
         return "" if len(str(error)) < 100_000 else "a message without end"
     except BaseException as error:  # noqa: BLE001 - that is what is looked for
         return _describe(error)
-    finally:
-        _feeding = False
-        _watch(0)
-    return _use(target, read)
+    try:
+        with _fed():
+            target.use(read)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return _describe(error)
+    return None
 
 
-def _use(target: Target, read: Any) -> str | None:
+@contextmanager
+def _fed() -> Iterator[None]:
     global _feeding
     _watch(SECONDS_A_CASE)
     try:
         _feeding = True
-        target.use(read)
-    except BaseException as error:  # noqa: BLE001 - as above
-        return _describe(error)
+        yield
     finally:
         _feeding = False
         _watch(0)
-    return None
 
 
 def _watch(seconds: float) -> None:

@@ -73,7 +73,7 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
         ),
         "evaluation messages": _evaluations(),
         "weights": _weights(args),
-        "actor state": _state(args, "chain", lambda seed: ChainEnvironment(seed)),
+        "actor state": _state(args, "chain", ChainEnvironment),
         "actor state, gymnasium": _state(args, "gymnasium", _cart_pole),
         "snapshot": _snapshots(args, agent, folder / "last_model_chain_1.pth", _saved_replay(agent)),
         "snapshot, mixture": _mixture_snapshots(folder / "last_model_chain_2.pth"),
@@ -100,8 +100,7 @@ def _wire() -> Target:
 
 def _messages(args: options.Args) -> Target:
     agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=1)
-    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
-    said = [message for step in range(200) for message in player.play(step, step)]
+    said = _played(args, agent)
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
     decode = MessageDecoder(agent.spec, discrete((5,), "uint8", 3), nb_env=2)
