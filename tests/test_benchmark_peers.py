@@ -34,21 +34,3 @@ def test_a_quick_comparison_prints_tables_and_writes_them(
         for rate in others:
             assert rate["ratios"] == pytest.approx([a / b for a, b in zip(rate["rates"], first["rates"], strict=True)])
         assert comparison["wanted"].keys() <= {rate["name"] for rate in others}
-
-
-@pytest.mark.slow
-def test_agents_are_compared_with_their_own_products(tmp_path: Path) -> None:
-    words = ["--quick", "--repeats", "2", "--json", tmp_path / "found.json"]
-    code, out, errors = run("-m", "benchmarks", "families", *words, seconds=600)
-    assert code == 0, errors
-    assert "through the queue: " in out
-    comparisons = {found["name"]: found for found in json.loads((tmp_path / "found.json").read_text())["comparisons"]}
-    for environments in (1, 8, 16):
-        alone = comparisons[f"act for {environments}, r2d2"]["rates"]
-        together = {rate["name"]: rate for rate in comparisons[f"act for {environments}"]["rates"]}
-        assert [rate["name"] for rate in alone] == ["products of r2d2", "r2d2"]
-        assert together["r2d2"]["rates"] == alone[1]["rates"]
-        for rate, first in ((alone[1], alone[0]), (together["r2d2"], together["impala"])):
-            assert rate["ratios"] == pytest.approx([a / b for a, b in zip(rate["rates"], first["rates"], strict=True)])
-    assert sum(name.startswith("update with ") for name in comparisons) == 6
-    assert comparisons["sample 64 x 128 rows"]["wanted"] == {"ours, all fields": 0.8}
