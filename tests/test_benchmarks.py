@@ -251,12 +251,12 @@ def test_the_gpu_s_table_has_every_agent_and_its_tests_follow() -> None:
     done = gpu_benchmark("--device", "cpu", "--seconds", "1")
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    lines.remove("| reinforce | reads no pictures | | |")
+    lines.remove("| reinforce | cpu | reads no pictures | | | | |")
     cells = [line.split("|")[1:-1] for line in lines]
-    measured = {name.strip(): [float(cell.replace(",", "")) for cell in rates] for name, *rates in cells[2:]}
+    measured = {name.strip(): [float(cell.replace(",", "")) for cell in rates] for name, _, *rates in cells[2:]}
     assert measured.keys() == AGENTS.keys() - {"reinforce"}
-    for updates, ratio, frames in measured.values():
-        assert updates > 0 and frames > 0 and 0 < ratio < 2  # a ratio of 1 is what the machine can do at best
+    for updates, ratio, *others in measured.values():
+        assert min(updates, *others) > 0 and 0 < ratio < 2  # a ratio of 1 is what the machine can do at best
     assert "test_gpu.py" in done.stdout and "test_segment_tree.py" in done.stdout
 
 
