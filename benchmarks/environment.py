@@ -68,9 +68,6 @@ def ours(steps: int) -> Work:
     return work
 
 
-# --- several processes ---
-
-
 def serve(connection: Connection) -> None:
     """Answer each window of time with the frames a second played in it; for a process of its own."""
     work = ours(CHILD_STEPS)

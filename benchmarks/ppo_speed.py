@@ -10,6 +10,7 @@ import argparse
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.environment import play_together, players
 from benchmarks.harness import Comparison, beside_first
@@ -41,12 +42,11 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare ours with the fastest peer of each repeat."""
     warm_up_s, seconds = (1.0, 3.0) if args.quick else (args.warm_up, args.seconds)
     works: dict[str, Callable[[], float]] = {
-        name: lambda options=options: ours(options, args.port, warm_up_s, seconds)  # type: ignore[misc]
-        for name, options in OURS.items()
+        name: partial(ours, options, args.port, warm_up_s, seconds) for name, options in OURS.items()
     }
-    works |= {name: lambda kind=kind: peer(kind, warm_up_s, seconds) for name, kind in PEERS.items()}  # type: ignore[misc]
+    works |= {name: partial(peer, kind, warm_up_s, seconds) for name, kind in PEERS.items()}
     with players(1) as connections:
-        works["environment"] = lambda: play_together(connections, min(seconds, 10.0))
+        works["environment"] = partial(play_together, connections, min(seconds, 10.0))
         measured = [_repeat(works, number) for number in range(args.repeats)]
     rates = {name: [m[name] for m in measured] for name in (_BEST, *works)}
     return [beside_first("training PPO", "frames/s", rates, {"ours": WANTED, "ours, 2 actors": WANTED})]
