@@ -57,14 +57,8 @@ QUEUES = {
     "elite": f"{MIX} queue:0.5,elite:0.25:20,attentive:0.25:50 --elite-insertion",
 }
 SCORE: dict[str, int | float | str] = {
-    "T_actors": 3,
-    "env": 0,
-    "score_5min": 1.0,
-    "score_30min": 1.0,
-    "score_saber": 1.0,
-    "length": 1,
-    "end": "stuck",
-}
+    "T_actors": 3, "env": 0, "score_5min": 1.0, "score_30min": 1.0, "score_saber": 1.0, "length": 1, "end": "stuck",
+}  # fmt: skip
 
 
 class Parts(NamedTuple):

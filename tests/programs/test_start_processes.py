@@ -26,6 +26,12 @@ def python(text: str) -> Process:
 def no_window(_name: str, _process_id: int) -> None: ...
 
 
+def started(text: str) -> Process:
+    process = python(text)
+    process.start(no_window)
+    return process
+
+
 def end_of(process: Process) -> int | None:
     wait_until(lambda: not process.runs(), "the end of the process")
     return process.exit_code
@@ -35,22 +41,16 @@ def end_of(process: Process) -> int | None:
     ("text", "code"), [("", 0), ("exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137), ("exit(200)", 200)]
 )
 def test_the_exit_code_is_that_of_a_shell(text: str, code: int) -> None:
-    process = python(text)
-    process.start(no_window)
-    assert end_of(process) == code
+    assert end_of(started(text)) == code
 
 
 def test_every_line_is_prefixed_the_unfinished_last_one_too(capfd: pytest.CaptureFixture[str]) -> None:
-    process = python("import sys; print('one\\n\\nthree', file=sys.stderr); print('four', end='')")
-    process.start(no_window)
-    end_of(process)
+    end_of(started("import sys; print('one\\n\\nthree', file=sys.stderr); print('four', end='')"))
     assert capfd.readouterr().out == "[actor 0] one\n[actor 0] \n[actor 0] three\n[actor 0] four\n"
 
 
 def test_a_process_has_a_session_of_its_own_and_nothing_to_read() -> None:
-    process = python("import os, sys; sys.exit(os.getsid(0) != os.getpid() or sys.stdin.read() != '')")
-    process.start(no_window)
-    assert end_of(process) == 0
+    assert end_of(started("import os, sys; sys.exit(os.getsid(0) != os.getpid() or sys.stdin.read() != '')")) == 0
 
 
 @pytest.mark.parametrize(("stopping", "words"), [(False, b"actor 0 ended with exit code 3. " + QUESTION), (True, b"")])
@@ -71,21 +71,17 @@ def test_a_window_of_a_process_that_has_failed_waits_for_its_reader(stopping: bo
 
 
 def test_helpers_that_a_process_leaves_behind_are_ended(capfd: pytest.CaptureFixture[str]) -> None:
-    helper = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
-    process = python(helper)
-    process.start(no_window)
-    end_of(process)
+    end_of(started("import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"))
     pid = int(capfd.readouterr().out.removeprefix("[actor 0] "))
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the helper's end")
 
 
 def test_a_process_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    process = python(
+    process = started(
         f"import pathlib, signal, time; signal.signal(15, signal.SIG_IGN); pathlib.Path({str(ready)!r}).touch()\n"
         "while True: time.sleep(1)"
     )
-    process.start(no_window)
     wait_until(ready.exists, "the process")
     process.ask_to_stop()
     assert process.runs()
@@ -94,8 +90,7 @@ def test_a_process_that_does_not_stop_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_request_that_comes_before_it_listens_is_heeded() -> None:
-    process = python("import time; time.sleep(1000)")
-    process.start(no_window)
+    process = started("import time; time.sleep(1000)")
     process.ask_to_stop()
     assert end_of(process) == 143
     assert process.has_stopped_in_order()
@@ -121,8 +116,7 @@ def test_who_is_started_again(code: int, lived: float, restarts: int, may: bool)
 
 
 def test_restarts_are_counted_until_a_process_has_worked() -> None:
-    process = python("import os; os.kill(os.getpid(), 9)")
-    process.start(no_window)
+    process = started("import os; os.kill(os.getpid(), 9)")
     for _ in range(5):
         end_of(process)
         assert process.may_go_on()
