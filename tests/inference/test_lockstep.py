@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from rainbow_iqn_apex.agents.policy import Acted
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.inference import link, remote_policy
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
@@ -31,23 +32,19 @@ class _Both:
     def play(self, steps: int) -> None:
         """Act so many times, and sometimes ask for the value of an end, as an actor does."""
         for step in range(steps):
-            rows = self._stream.rows()
-            acted, expected = (
-                policy.act(rows, state, 4 * step)
-                for policy, state in zip((self.remote, self.local), self._states, strict=True)
-            )
-            assert_same(acted, expected)
+            acted, expected = self._act(4 * step)
             self._states = acted[1], expected[1]
             if step % 3 == 0:
-                end = self._stream.rows()
-                at_end, own_end = (
-                    policy.act(end, state, None)
-                    for policy, state in zip((self.remote, self.local), self._states, strict=True)
-                )
-                assert_same(at_end, own_end)
+                self._act(None)
             drawn = self.remote.random_state()
             assert drawn is not None
             np.testing.assert_array_equal(drawn, self.local.random_state())
+
+    def _act(self, step: int | None) -> tuple[Acted, Acted]:
+        rows, (remote, own) = self._stream.rows(), self._states
+        acted, expected = self.remote.act(rows, remote, step), self.local.act(rows, own, step)
+        assert_same(acted, expected)
+        return acted, expected
 
     def chunk(self) -> None:
         window = self.local.spec.window
