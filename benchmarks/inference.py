@@ -232,20 +232,18 @@ class _Group:
     def __init__(self, args: Args, policy: Policy, envs: range, *, game: bool) -> None:
         self.count = len(envs)
         self._policy = policy
-        self._first = args.id_actor * args.nb_env_per_actor + envs.start
-        self._places = np.arange(self.count) + self._first
+        self._places = np.array(envs) + args.id_actor * args.nb_env_per_actor
         self._state: Arrays = {}
         self._game = VectorEnvironment([open_environment(args, env) for env in envs]) if game else None
-        rng, count = np.random.default_rng(envs.start), self.count
-        self._frames = rng.integers(0, 255, (_FRAMES, count, 84, 84), np.uint8) if count <= 64 else None
-        self._one = rng.integers(0, 255, (count, 84, 84), np.uint8)
+        shape = (_FRAMES if self.count <= 64 else 1, self.count, 84, 84)
+        self._frames = np.random.default_rng(envs.start).integers(0, 255, shape, np.uint8)
         self._step = 0
         self._rows = self._game.reset() if self._game else self._made()
         self._call: int | None = None
         self._asked = 0.0
 
     def _made(self) -> Rows:
-        frames = self._one if self._frames is None else self._frames[self._step % _FRAMES]
+        frames = self._frames[self._step % len(self._frames)]
         kind = np.full(self.count, int(self._step > 0), np.uint8)
         return Rows(frames, kind, np.zeros(self.count, np.float32), np.ones(self.count, np.float32))
 
