@@ -7,7 +7,6 @@ import torch
 
 from rainbow_iqn_apex.agents.networks.duelling import (
     PUBLISHED,
-    CategoricalNetwork,
     DuellingNetwork,
     NetworkSpec,
     NoisyLinear,
@@ -16,36 +15,6 @@ from rainbow_iqn_apex.agents.networks.duelling import (
 from rainbow_iqn_apex.memory.environment_spec import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
-NOISY = ("weight_mu", "weight_sigma", "weight_epsilon", "bias_mu", "bias_sigma", "bias_epsilon")
-TRUNK: dict[str, tuple[int, ...]] = {"conv1": (32, 4, 8, 8), "conv2": (64, 32, 4, 4), "conv3": (64, 64, 3, 3)}
-
-
-def shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in network.state_dict().items()}
-
-
-def expected(linear: dict[str, tuple[int, ...]], noisy: dict[str, tuple[int, int]]) -> dict[str, tuple[int, ...]]:
-    table = {f"{name}.weight": shape for name, shape in linear.items()}
-    table |= {f"{name}.bias": shape[:1] for name, shape in linear.items()}
-    for name, (outputs, inputs) in noisy.items():
-        table |= {f"{name}.{part}": (outputs, inputs) if "weight" in part else (outputs,) for part in NOISY}
-    return table
-
-
-@pytest.mark.parametrize(
-    ("architecture", "hidden", "trunk", "features"),
-    [
-        ("canonical", 512, TRUNK, 3136),
-        ("data-efficient", 256, {"conv1": (32, 4, 5, 5), "conv2": (64, 32, 5, 5)}, 576),
-    ],
-)
-def test_parameter_names(architecture: str, hidden: int, trunk: dict[str, tuple[int, ...]], features: int) -> None:
-    spec = NetworkSpec(FRAME, 4, 18, hidden, 0.1, architecture)
-    both = {"fcnoisy_h_v": (hidden, features), "fcnoisy_h_a": (hidden, features)}
-    of_iqn = both | {"fcnoisy_z_v": (1, hidden), "fcnoisy_z_a": (18, hidden)}
-    assert shapes(QuantileNetwork(spec, 64)) == expected(trunk | {"iqn_fc": (features, 64)}, of_iqn)
-    of_rainbow = both | {"fcnoisy_z_v": (51, hidden), "fcnoisy_z_a": (918, hidden)}
-    assert shapes(CategoricalNetwork(spec, 51)) == expected(trunk, of_rainbow)
 
 
 def test_noisy_layers_start_as_the_interface_says() -> None:
@@ -96,20 +65,6 @@ def test_without_deviation_a_network_is_plain() -> None:
         assert torch.equal(ours, theirs)
     fixed = {name for name, weight in plain.named_parameters() if not weight.requires_grad}
     assert fixed == {name for name, _ in plain.named_parameters() if name.endswith("sigma")} and len(fixed) == 8
-
-
-def test_a_snapshot_holds_the_noise() -> None:
-    network, other = a_network(), DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), outputs=4)
-    other.load_state_dict(network.state_dict())
-    for (name, ours), theirs in zip(network.state_dict().items(), other.state_dict().values(), strict=True):
-        torch.testing.assert_close(ours, theirs, msg=name)
-    state = {
-        name: torch.zeros_like(value) if "epsilon" in name else value for name, value in network.state_dict().items()
-    }
-    other.load_state_dict(state)
-    assert not other.fcnoisy_h_a.weight_epsilon.any()
-    with pytest.raises(RuntimeError, match=r"fcnoisy_h_a\.weight_epsilon"):
-        other.load_state_dict({name: value for name, value in state.items() if name != "fcnoisy_h_a.weight_epsilon"})
 
 
 def test_the_best_actions_are_those_of_the_largest_mean_quantile() -> None:
