@@ -51,8 +51,8 @@ RECORDED = {
     "r2d2": (PICTURES, f"{_SEQUENCES} --lstm-size 8 --multi-step 3"),
     "r2d2 without burn-in": (CARTPOLE, f"{_SEQUENCES} --lstm-size 8 --burn-in 0 --rescaling False"),
     "r2d2 deep": (PICTURES, f"{_SEQUENCES} --lstm-size 8 --architecture deep"),
-    "sac": (PICTURES, _SMALL),
-    "sac, numbers": (NUMBERS, _SMALL),
+    "sac": (PICTURES, f"{_SMALL} --multi-step 3"),
+    "sac, numbers": (NUMBERS, f"{_SMALL} --max-gradient-norm 1"),
     "sac with LSTM": (PICTURES, f"{_SEQUENCES} --lstm-size 8"),
 }
 OTHERS = {

@@ -15,12 +15,9 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, 
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU, play, random_row, replay_with
 from tests.agents.test_sequences import check_equal, weights_of
 from tests.ground_truth.sac import Reference
-from tests.programs.test_trainers import Refuses
 
 NUMBERS, CHOICE, VECTOR = Box(2), Discrete(3), Field((5,), "uint8")
 GAMMA = 0.9
@@ -216,19 +213,7 @@ def test_several_choices_at_once_are_refused() -> None:
         agent_of(MultiDiscrete((2, 3)))
 
 
-# --- every network, and the rules of updates ---
-
-
-@pytest.mark.usefixtures("memory_of_a_gpu")
-@every_action
-@pytest.mark.parametrize("n", ["1", "3"])
-def test_an_update_never_looks_at_values(action: ActionSpec, n: str) -> None:
-    agent = agent_of(action, "--max-gradient-norm", "1", "--multi-step", n)
-    replay = replay_of(agent, action)
-    make_trainer(agent, replay, 10, CPU)([Turn(0.1, 4)])  # what is made once
-    with Refuses():
-        batch = replay.sample(10, torch.tensor(0.5))
-        agent.update(batch, torch.tensor(0.5))
+# --- every network ---
 
 
 @every_action
