@@ -9,35 +9,29 @@ import torch
 from rainbow_iqn_apex.agents.impala.losses import Computed
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.rows import Rows, StepType
+from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
 from tests.agents.sequences import ACTIONS, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
-from tests.ground_truth import vtrace as truth
+from tests.ground_truth.impala import loss_terms
 
 COSTS = "--baseline-cost 0.7 --entropy-cost 0.03 --kl-cost 0.2 --trace-lambda 0.9 --rho-threshold 1.3 --discount 0.9"
 
 
-def slow_loss(agent: Any, batch: Batch, log_policy: Any, value: Any, *, mean: bool) -> dict[str, float]:
-    """Every term as AGENTS.md has it, row by row."""
-    T, B = log_policy.shape[:2]
-    prefix = agent.spec.prefix
-    terms: dict[str, list[float]] = {"policy": [], "value": [], "entropy": [], "kl": []}
-    for b in range(B):
-        reward, discount, step_type = (
-            batch.rows[name][prefix:, b].numpy().astype(float) for name in ("reward", "discount", "step_type")
-        )
-        action = batch.action[prefix:-1, b].numpy()
-        log_mu = batch.rows["extras.log_policy"][prefix:-1, b].numpy()[np.arange(T), action]
-        log_pi = log_policy[np.arange(T), b, action]
-        rows = truth.Rows(np.exp(log_pi - log_mu), value[:, b], np.clip(reward, -1, 1), discount, step_type)
-        targets, advantages = truth.vtrace(rows, 0.9, 1.3, 1.0, 1.0, 0.9)
-        for t in range(T):
-            if step_type[t] != StepType.LAST:
-                terms["policy"].append(-log_pi[t] * advantages[t])
-                terms["value"].append(0.5 * (targets[t] - value[t, b]) ** 2)
-                terms["entropy"].append(-(np.exp(log_policy[t, b]) * log_policy[t, b]).sum())
-                terms["kl"].append(log_mu[t] - log_pi[t])
-    return {name: float(np.mean(found) if mean else np.sum(found)) for name, found in terms.items()}
+def arrays(agent: Any, batch: Batch) -> dict[str, Array]:
+    """Return what the slow loss needs, with the network and the target as they are."""
+    rows, chosen = slice(agent.spec.prefix, None), slice(agent.spec.prefix, -1)
+    with torch.no_grad():
+        now = agent.network(*agent.learning_inputs(batch))
+        target = (agent._target or agent.network)(*agent.learning_inputs(batch))
+    found = {
+        "reward": batch.reward[rows].clamp(-1, 1), "discount": batch.discount[rows], "step_type": batch.step_type[rows],
+        "action": batch.action[chosen], "mu": batch.rows["extras.log_policy"][chosen].exp(),
+        "pi": now.log_policy[:-1].exp(), "target": target.log_policy[:-1].exp(), "value": now.value,
+    }  # fmt: skip
+    if "extras.value" in batch.rows:
+        found["recorded"] = batch.rows["extras.value"][chosen]
+    numbers = {name: tensor.numpy().astype(float) for name, tensor in found.items()}
+    return numbers if batch.replayed is None else numbers | {"replayed": batch.replayed.numpy()}
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -50,15 +44,13 @@ def test_the_loss_is_the_sum_of_its_terms(name: str, reduction: str) -> None:
         log_policy, value, *_ = agent.network(*agent.learning_inputs(batch))
         now = Computed(log_policy[:-1], value, None)
         found, _, metrics = agent._losses(agent._played(batch), now, 0.03)
-    terms = slow_loss(agent, batch, log_policy[:-1].double().numpy(), value.double().numpy(), mean=reduction == "mean")
+    terms = loss_terms(arrays(agent, batch), 0.9, rho=1.3, trace=0.9)
+    rows = int((batch.step_type[agent.spec.prefix : -1] != LAST).sum()) if reduction == "sum" else 1
     wanted = terms["policy"] + 0.7 * terms["value"] - 0.03 * terms["entropy"] + 0.2 * terms["kl"]
-    assert float(found) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
-    assert float(metrics["policy_loss"]) == pytest.approx(terms["policy"], rel=1e-4, abs=1e-5)
-    assert float(metrics["value_loss"]) == pytest.approx(terms["value"], rel=1e-4)
-    count = int((batch.step_type[agent.spec.prefix : -1] != LAST).sum())
-    assert float(metrics["entropy"]) == pytest.approx(
-        terms["entropy"] / (1 if reduction == "mean" else count), rel=1e-4
-    )
+    assert float(found) == pytest.approx(rows * wanted, rel=1e-4, abs=1e-5)
+    assert float(metrics["policy_loss"]) == pytest.approx(rows * terms["policy"], rel=1e-4, abs=1e-5)
+    assert float(metrics["value_loss"]) == pytest.approx(rows * terms["value"], rel=1e-4)
+    assert float(metrics["entropy"]) == pytest.approx(terms["entropy"], rel=1e-4)
 
 
 def test_rewards_are_clipped_or_squashed() -> None:

@@ -11,17 +11,18 @@ from rainbow_iqn_apex.agents.impala import losses
 from rainbow_iqn_apex.agents.impala.losses import Computed
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.rows import Array
 from tests.agents.sequences import ACTIONS, agent_of, play
+from tests.agents.test_impala import arrays
 from tests.agents.test_sequences import in_order
-from tests.ground_truth import replayed
-from tests.ground_truth import vtrace as truth
+from tests.ground_truth.impala import loss_terms
+from tests.ground_truth.vtrace import Rows, vtrace
 
 CLEAR = "--policy-cloning-cost 0.2 --value-cloning-cost 0.3"
 MIX = "--replay-mix queue:0.5,uniform:0.5:30"
 GAMMA, BASELINE, ENTROPY = 0.9, 0.7, 0.03
 COSTS = f"--discount {GAMMA} --baseline-cost {BASELINE} --entropy-cost {ENTROPY}"
-IMPACT = (3, 0.2, 1.5)  # updates between copies, clip, rho
+IMPACT = (0.2, 1.5)  # clip, rho
+WEIGHTS = {"policy": 1.0, "value": BASELINE, "entropy": -ENTROPY, "cloning": 0.2, "values": 0.3}
 SHARES = (0.25, 0.5, 0.75)  # of a batch's sequences that are replayed
 
 
@@ -39,52 +40,6 @@ def far_off(agent: Any, batch: Batch) -> None:
         agent.count_update(step)
 
 
-def arrays(agent: Any, batch: Batch) -> dict[str, Array]:
-    """Return what the slow loss needs, with the network and the target as they are."""
-    rows, chosen = slice(agent.spec.prefix, None), slice(agent.spec.prefix, -1)
-    with torch.no_grad():
-        now = agent.network(*agent.learning_inputs(batch))
-        target = (agent._target or agent.network)(*agent.learning_inputs(batch))
-    found = {
-        "reward": batch.reward[rows].clamp(-1, 1), "discount": batch.discount[rows], "step_type": batch.step_type[rows],
-        "action": batch.action[chosen], "mu": batch.rows["extras.log_policy"][chosen].exp(),
-        "pi": now.log_policy[:-1].exp(), "target": target.log_policy[:-1].exp(), "value": now.value,
-    }  # fmt: skip
-    if "extras.value" in batch.rows:
-        found["recorded"] = batch.rows["extras.value"][chosen]
-    return {name: tensor.numpy().astype(float) for name, tensor in found.items()}
-
-
-def slow_loss(at: dict[str, Array], is_replayed: Array, threshold: float, *, impact: bool) -> float:
-    """Return the loss by its definition: each term's sum over its own rows, over the number of all rows chosen at."""
-    T, B = at["action"].shape
-    trust = replayed.trusted(at["pi"], at["mu"], threshold) if threshold else np.ones((T, B), bool)
-    chosen = at["step_type"][:-1] != LAST
-    terms = {name: np.zeros((T, B)) for name in ("policy", "value", "entropy")}
-    acting = "target" if impact else "pi"
-    for b in range(B):
-        of = {
-            name: at[name][np.arange(T), b, at["action"][:, b].astype(int)] for name in ("pi", "mu", "target")
-        }  # of the actions taken
-        rows = truth.Rows(
-            of[acting] / of["mu"], at["value"][:, b], *(at[name][:, b] for name in ("reward", "discount", "step_type"))
-        )
-        targets, advantages = truth.vtrace(rows, GAMMA, 1.0, 1.0, 1.0, 1.0, trust[:, b])
-        for t in np.flatnonzero(chosen[:, b] & trust[:, b]):
-            if impact:
-                ratio = min(of["mu"][t] / of["target"][t], IMPACT[2]) * of["pi"][t] / of["mu"][t]
-                clipped = np.clip(ratio, 1 - IMPACT[1], 1 + IMPACT[1])
-                terms["policy"][t, b] = -min(ratio * advantages[t], clipped * advantages[t])
-            else:
-                terms["policy"][t, b] = -np.log(of["pi"][t]) * advantages[t]
-            terms["value"][t, b] = 0.5 * (targets[t] - at["value"][t, b]) ** 2
-            terms["entropy"][t, b] = -(at["pi"][t, b] * np.log(at["pi"][t, b])).sum()
-    terms["cloning"] = replayed.policy_cloning(at["pi"], at["mu"], chosen & is_replayed)
-    terms["values"] = replayed.value_cloning(at["value"][:-1], at["recorded"], chosen & is_replayed)
-    weights = {"policy": 1.0, "value": BASELINE, "entropy": -ENTROPY, "cloning": 0.2, "values": 0.3}
-    return sum(weights[name] * replayed.shared_mean(losses, chosen) for name, losses in terms.items())
-
-
 @pytest.mark.parametrize("impact", [False, True])
 @pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("share", SHARES)
@@ -95,14 +50,14 @@ def test_the_loss_is_the_sum_of_its_terms(share: float, trusts: bool, impact: bo
 
 def check_loss(share: float = 0.25, *, trusts: bool, impact: bool) -> None:
     """Compare the loss with the slow one; if it `trusts`, half of the rows are within the trust region."""
-    period, clip, rho = IMPACT
-    more = f"--impact-target-period {period} --impact-clip {clip} --impact-rho {rho}" if impact else ""
+    more = f"--impact-target-period 3 --impact-clip {IMPACT[0]} --impact-rho {IMPACT[1]}" if impact else ""
     agent = agent_of("impala", *f"{MIX} {CLEAR} {COSTS} --lr-IMPALA 0.01".split(), *more.split())
     batch = mixed_batch(agent, share)
     far_off(agent, batch)
     at = arrays(agent, batch)
     threshold = float(np.median((at["pi"] * np.log(at["pi"] / at["mu"])).sum(2))) if trusts else 0.0
-    wanted = slow_loss(at, batch.replayed.numpy(), threshold, impact=impact)  # type: ignore[union-attr]
+    terms = loss_terms(at, GAMMA, threshold=threshold, impact=IMPACT if impact else None)
+    wanted = sum(weight * terms[name] for name, weight in WEIGHTS.items())
     with torch.no_grad():
         now = agent.network(*agent.learning_inputs(batch))
     log_target = torch.tensor(at["target"]).float().log() if impact else None
@@ -188,8 +143,8 @@ def test_priorities_are_those_of_the_errors_of_the_values() -> None:
     for b in range(batch.step_type.shape[1]):
         taken = at["action"][:, b].astype(int)
         ratio = (at["pi"] / at["mu"])[np.arange(len(taken)), b, taken]
-        rows = truth.Rows(ratio, at["value"][:, b], *(at[name][:, b] for name in ("reward", "discount", "step_type")))
-        targets, _ = truth.vtrace(rows, GAMMA, 1.0, 1.0, 1.0, 1.0)
+        rows = Rows(ratio, at["value"][:, b], *(at[name][:, b] for name in ("reward", "discount", "step_type")))
+        targets, _ = vtrace(rows, GAMMA, 1.0, 1.0, 1.0, 1.0)
         errors = np.abs(targets - at["value"][:-1, b])[at["step_type"][:-1, b] != LAST]
         wanted = (0.9 * errors.max() + 0.1 * errors.mean()) ** 0.9
         assert float(found[b]) == pytest.approx(wanted, rel=1e-3)
