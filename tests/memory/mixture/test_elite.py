@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.mixture.distances import distance
-from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, nearest, select
+from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, select
 from tests.ground_truth import mixture as truth
 
 Select = Callable[[int, Tensor, Tensor, int], Tensor]
@@ -66,31 +65,11 @@ def test_the_check_notices(mutation: Select, strategies: tuple[int, ...]) -> Non
                 check(mutation, strategy, [(a, b) for a, b in numbers], 4)
 
 
-def test_attentive_sampling_takes_the_most_similar() -> None:
-    def check_nearest(sign: int) -> None:
-        row = torch.tensor([3.0, 4.0])
-        turned = torch.tensor([[-3.0, -4.0], [6.0, 8.0], [4.0, 3.0], [0.0, 0.0], [-4.0, 3.0]])[None]  # [1, 5, 2]
-        found = distance("cosine", row.expand_as(turned), turned, torch.ones(1, 5, dtype=torch.bool), 2.0)
-        assert set(nearest(sign * found, 2).tolist()) == {1, 2}
-
-    check_nearest(1)
-    with pytest.raises(AssertionError):
-        check_nearest(-1)  # the mutation: a cosine sorted the wrong way round
-
-
 @given(st.integers(1, 40), st.decimals("1", "9", places=2), st.integers(0, 30), st.integers(1, 20), st.integers(1, 300))
 def test_candidates_become_fewer_linearly(n: int, start: object, updates: int, over: int, available: int) -> None:
     found = nb_candidates(n, float(str(start)), updates, over, available)
     assert found == truth.nb_candidates(n, str(start), updates, over, available)
     assert min(n, available) <= found <= available
-
-
-def test_candidates_of_known_moments() -> None:
-    assert [nb_candidates(10, 6.0, updates, 100, 1000) for updates in (0, 1, 50, 99, 100, 10**9)] == [
-        60, 59, 35, 10, 10, 10,
-    ]  # fmt: skip
-    assert nb_candidates(10, 2.3, 0, 1, 99) == 23, "2.3 in binary is a little less"
-    assert nb_candidates(10, 6.0, 0, 100, 37) == 37 and nb_candidates(10, 6.0, 0, 100, 4) == 4
 
 
 def check_draws(function: Callable[[int, int, torch.Generator], Tensor]) -> None:
