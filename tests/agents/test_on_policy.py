@@ -200,25 +200,14 @@ def test_a_restored_agent_learns_on_exactly(member: str, task: str, network: str
     other = Play(["--agent", member, "--env", TASKS[task], *more])
     for name, part in play.learner.parts.items():
         other.learner.parts[name].load_state_dict(copy.deepcopy(part.state_dict()))
+    before = play.learner.model.published()
     for _ in range(2):
         batch = play.play()
         made = [learner.update(batch, 0.5) for learner in (play.learner, other.learner)]
         assert made[0].metrics == made[1].metrics
     for name, parameter in play.learner.model.named_parameters():
         assert torch.equal(parameter, other.learner.model.get_parameter(name)), name
-
-
-@pytest.mark.parametrize("member", MEMBERS)
-@pytest.mark.parametrize("more", ["", f"{LSTM} --minibatches 2", "--popart True --value-clip 0.2"])
-def test_every_member_learns_from_every_kind_of_action(member: str, more: str) -> None:
-    for env in TASKS.values():
-        play = Play(["--agent", member, "--env", env, *more.split()])
-        before = play.learner.model.published()
-        for batch in rounds(play, 2):
-            assert set(batch.extras) >= {"parameters", "return"}
-        after = play.learner.model.published()
-        assert all(tensor.isfinite().all() for tensor in after.values())
-        assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert any(not torch.equal(before[name], tensor) for name, tensor in play.learner.model.published().items())
 
 
 def check_unit(member: str, task: str, more: str = "") -> None:
