@@ -44,16 +44,8 @@ KINDS = {
     "vmpo-lstm": "probabilities",
     "sac": "probabilities", "sac-lstm": "probabilities",
 }  # fmt: skip
-VALUED = {
-    "impala",
-    "impala-lstm",
-    "impala-mix",
-    "impala-elite",
-    "reinforce",
-    "ppo",
-    "vmpo",
-    "vmpo-lstm",
-}  # agents whose actors have the network of the value
+# Agents whose actors have the network of the value: all with probabilities but SAC.
+VALUED = {name for name, kind in KINDS.items() if kind == "probabilities"} - {"sac", "sac-lstm"}
 
 
 def rollout_of(words: list[str]) -> Rollout:
@@ -96,7 +88,6 @@ def check(thought: Inspection, count: int) -> None:
         assert means == pytest.approx(thought.actions, abs=1e-4)
 
 
-MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]
 BOX, CHOICES = Box(3), MultiDiscrete((2, 4, 3))
 
 
@@ -119,11 +110,10 @@ def policy_over(action: ActionSpec, words: str) -> tuple[OnPolicy, Tensor, Inspe
     return agent, torch.tensor(output.extras["parameters"][0]), thought
 
 
-@pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("box", ["tanh-normal", "clipped-normal"])
-def test_intervals_are_those_of_the_actions_that_are_drawn(member: str, box: str) -> None:
+def test_intervals_are_those_of_the_actions_that_are_drawn(box: str) -> None:
     # Mutation: return quantiles of the raw samples.
-    agent, parameters, thought = policy_over(BOX, f"--agent {member} --box-policy {box}")
+    agent, parameters, thought = policy_over(BOX, f"--agent ppo --box-policy {box}")
     assert thought.kind == "intervals" and thought.places is not None and thought.curves is not None
     assert thought.curves.shape == (3, len(thought.places))
     assert (np.diff(thought.curves, axis=1) >= 0).all() and np.abs(thought.curves).max() <= 1
@@ -132,19 +122,17 @@ def test_intervals_are_those_of_the_actions_that_are_drawn(member: str, box: str
     assert thought.curves == pytest.approx(np.quantile(drawn, thought.places, axis=0).T, abs=0.02)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
-def test_probabilities_of_each_choice_stand_behind_one_another(member: str) -> None:
+def test_probabilities_of_each_choice_stand_behind_one_another() -> None:
     # Mutation: one softmax over all of them.
-    _, parameters, thought = policy_over(CHOICES, f"--agent {member}")
+    _, parameters, thought = policy_over(CHOICES, "--agent ppo")
     assert thought.kind == "choices" and thought.places is not None
     assert thought.places.tolist() == [2, 4, 3]
     expected = torch.cat([part.softmax(0) for part in torch.split(parameters, [2, 4, 3])])
     assert thought.actions == pytest.approx(expected.numpy(), abs=1e-6)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
-def test_a_single_choice_has_probabilities(member: str) -> None:
-    _, parameters, thought = policy_over(Discrete(4), f"--agent {member}")
+def test_a_single_choice_has_probabilities() -> None:
+    _, parameters, thought = policy_over(Discrete(4), "--agent ppo")
     assert thought.kind == "probabilities"
     assert thought.actions == pytest.approx(parameters.softmax(0).numpy(), abs=1e-6)
 
