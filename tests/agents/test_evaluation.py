@@ -126,7 +126,7 @@ def test_the_snapshot_knows_what_it_has_learned_to_play() -> None:
         (
             "--game krull",
             {"env": "atari", "game": "pong"},
-            "--game: pyproject.toml has learned pong, not krull; --force",
+            "--game: pyproject.toml has learned pong, not krull; --force evaluates it so",
         ),
         ("--game krull", CARTPOLE, "--game: pyproject.toml has learned gymnasium:CartPole-v1, not krull; --force"),
         ("--env atari", CARTPOLE, "--env: pyproject.toml has learned gymnasium:CartPole-v1, not atari; --force"),

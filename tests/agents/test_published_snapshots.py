@@ -267,7 +267,6 @@ def test_an_optimiser_that_has_made_no_step_is_named_as_such(
         lambda _: None,
         lambda _: "Adam",
         lambda state: state | {"param_groups": 3},
-        lambda state: state | {"state": {}},
         _of_sgd,
         _without_a_parameter,
         _with(exp_avg=torch.zeros(3)),

@@ -131,14 +131,6 @@ def test_many_missing_weights_are_one_short_line() -> None:
 # --- evaluation ---
 
 
-def test_an_evaluation_refuses_another_task_unless_forced() -> None:
-    content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {"settings": '{"env": "atari", "game": "pong"}'}
-    network_args(options.parse(["--game", "pong"], "test", ""), content)
-    network_args(options.parse(["--game", "boxing", "--force"], "test", ""), content)
-    with pytest.raises(UserError, match=r"^--game: .* has learned pong, not boxing; --force evaluates it so$"):
-        network_args(options.parse(["--game", "boxing"], "test", ""), content)
-
-
 @pytest.mark.parametrize(
     ("network", "settings", "told"),
     [
