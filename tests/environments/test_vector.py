@@ -89,19 +89,28 @@ def test_a_first_row_is_what_the_emulator_shows_after_a_reset() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_a_restored_vector_continues_rows_scores_and_numbers() -> None:
-    games = ("carnival", "boxing", "pong")
+@pytest.mark.parametrize(
+    ("games", "before"),
+    [
+        (("carnival", "boxing", "pong"), 55),  # in the second episode of each
+        (("breakout",) * 11, 5),  # "env1." is the beginning of neither "env10." nor "score1."
+        (("pong",), 0),  # at the very beginning, where the other was never reset
+    ],
+)
+def test_a_restored_vector_continues_rows_scores_and_numbers(games: tuple[str, ...], before: int) -> None:
+    envs = len(games)
     vector, other = vector_of(games), vector_of(games, seed=50)
-    vector.reset()
-    other.reset()
-    other.step([0, 0, 0])
-    for chosen in actions(55, seed=1):  # in the second episode of each
+    rows = vector.reset()
+    if before:
+        other.reset()
+        other.step([0] * envs)
+    for chosen in actions(before, envs, seed=1):
         rows = vector.step(chosen).rows
-    assert vector.snapshot()["score0.scores"].any()
+    assert vector.snapshot()["score0.scores"].any() == (games[0] == "carnival")
     restored = other.restore(vector.snapshot())
     assert all(np.array_equal(*pair) for pair in zip(rows, restored, strict=True))
     assert [array.dtype for array in restored] == [array.dtype for array in rows]
-    for chosen in actions(60, seed=2):
+    for chosen in actions(60, envs, seed=2):
         one, two = vector.step(chosen), other.step(chosen)
         assert all(np.array_equal(*pair) for pair in zip(one.rows, two.rows, strict=True))
         assert one.episodes == two.episodes
@@ -109,27 +118,6 @@ def test_a_restored_vector_continues_rows_scores_and_numbers() -> None:
     left, right = vector.snapshot(), other.snapshot()
     assert left.keys() == right.keys()
     assert all(np.array_equal(left[name], right[name]) for name in left)
-
-
-def test_a_snapshot_at_the_very_beginning() -> None:
-    vector, other = vector_of(("pong",)), vector_of(("pong",), seed=9)
-    rows = vector.reset()
-    assert np.array_equal(other.restore(vector.snapshot()).obs, rows.obs)  # `other` was never reset
-    for chosen in actions(20, envs=1):
-        assert np.array_equal(vector.step(chosen).rows.obs, other.step(chosen).rows.obs)
-
-
-def test_eleven_environments_keep_apart() -> None:
-    # "env1." is the beginning of neither "env10." nor "score1."
-    vector = vector_of(("breakout",) * 11)
-    other = vector_of(("breakout",) * 11, seed=30)
-    vector.reset()
-    for chosen in actions(5, envs=11):
-        vector.step(chosen)
-    other.restore(vector.snapshot())
-    for chosen in actions(20, envs=11, seed=1):
-        one, two = vector.step(chosen), other.step(chosen)
-        assert np.array_equal(one.rows.obs, two.rows.obs)
 
 
 def test_a_snapshot_of_another_number_of_environments_is_refused() -> None:
