@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,61 +18,49 @@ from tests.environments.dmlab import stand_in
 from tests.environments.resume import check_new_process
 from tests.saber.reference import play, same
 
+
+class Example(NamedTuple):
+    """What an environment needs to be played."""
+
+    extra: str = ""
+    game: str = ""
+    is_slow: bool = False  # a step takes milliseconds, or so does the start, and another one like it is not slow
+
+
 # A new environment gets a line here. These end in all ways: by the game, by a limit, at random and never.
 EXAMPLES = {
-    "atari": "breakout",
-    "gymnasium:CartPole-v1": "",
-    "gymnasium:Acrobot-v1": "",
-    "gymnasium:MountainCar-v0": "",
-    "gymnasium:Taxi-v4": "",
-    "gymnasium:FrozenLake-v1": "",
-    "gymnasium:CliffWalkingSlippery-v1": "",
-    "gymnasium:ale_py:ALE/Breakout-v5": "",  # its random numbers are the emulator's own
-    "gymnasium:Blackjack-v1": "",  # a Tuple is observed
-    "gymnasium:Pendulum-v1": "",  # the actions are a Box
-    "gymnasium:tests.environments.spaced:Goal-v0": "",
-    "gymnasium:tests.environments.spaced:Locks-v0": "",
-    "gymnasium:tests.environments.spaced:Scene-v0": "",  # a picture beside numbers
-    "gymnasium:HalfCheetah-v5": "",
-    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
-    "gymnasium-vector:CartPole-v1": "",
-    "vizdoom:basic": "",
-    "vizdoom:my_way_home": "",  # it has no game variables
-    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "",  # a mission beside numbers
-    "dmlab:explore_goal_locations_small": "",  # on a stand-in for its engine
-    "procgen:bigfish": "",
-    "procgen:leaper": "",
-    "football:academy_empty_goal_close": "",
-    "crafter:CrafterReward-v1": "",
-    "nle:NetHackScore-v0": "",  # symbols beside numbers and a message
-    "nle:NetHackStaircase-v0": "",
+    "atari": Example(game="breakout"),
+    "gymnasium:CartPole-v1": Example(),
+    "gymnasium:Acrobot-v1": Example(is_slow=True),
+    "gymnasium:MountainCar-v0": Example(is_slow=True),
+    "gymnasium:Taxi-v4": Example(),
+    "gymnasium:FrozenLake-v1": Example(),
+    "gymnasium:CliffWalkingSlippery-v1": Example(is_slow=True),
+    "gymnasium:ale_py:ALE/Breakout-v5": Example(is_slow=True),  # its random numbers are the emulator's own
+    "gymnasium:Blackjack-v1": Example(),  # a Tuple is observed
+    "gymnasium:Pendulum-v1": Example(),  # the actions are a Box
+    "gymnasium:tests.environments.spaced:Goal-v0": Example(),
+    "gymnasium:tests.environments.spaced:Locks-v0": Example(),
+    "gymnasium:tests.environments.spaced:Scene-v0": Example(),  # a picture beside numbers
+    "gymnasium:HalfCheetah-v5": Example("mujoco"),
+    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": Example("dm-control", is_slow=True),
+    "gymnasium-vector:CartPole-v1": Example(),
+    "vizdoom:basic": Example("vizdoom"),
+    "vizdoom:my_way_home": Example("vizdoom", is_slow=True),  # it has no game variables
+    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": Example("minigrid"),  # a mission beside numbers
+    "dmlab:explore_goal_locations_small": Example(),  # on a stand-in for its engine
+    "procgen:bigfish": Example("procgen", is_slow=True),
+    "procgen:leaper": Example("procgen"),
+    "football:academy_empty_goal_close": Example("football", is_slow=True),
+    "crafter:CrafterReward-v1": Example("crafter", is_slow=True),
+    "nle:NetHackScore-v0": Example("nle"),  # symbols beside numbers and a message
+    "nle:NetHackStaircase-v0": Example("nle", is_slow=True),
 }
-EXTRAS = {
-    "gymnasium:HalfCheetah-v5": "mujoco",
-    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control",
-    "vizdoom:basic": "vizdoom",
-    "vizdoom:my_way_home": "vizdoom",
-    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "minigrid",
-    "procgen:bigfish": "procgen",
-    "procgen:leaper": "procgen",
-    "football:academy_empty_goal_close": "football",
-    "crafter:CrafterReward-v1": "crafter",
-    "nle:NetHackScore-v0": "nle",
-    "nle:NetHackStaircase-v0": "nle",
-}
-SLOW = (  # a step takes milliseconds, or so does the start, and another one like it is not slow
-    "football:academy_empty_goal_close", "crafter:CrafterReward-v1", "procgen:bigfish", "nle:NetHackStaircase-v0",
-    "vizdoom:my_way_home", "gymnasium:shimmy:dm_control/cartpole-swingup-v0", "gymnasium:Acrobot-v1",
-    "gymnasium:MountainCar-v0", "gymnasium:CliffWalkingSlippery-v1",
-)  # fmt: skip
 
 
 def example(env: str) -> Any:
-    lacking = missing(EXTRAS[env]) if env in EXTRAS else ""
-    marks = [
-        pytest.mark.skipif(bool(lacking), reason=lacking),
-        *([pytest.mark.slow] if ":ALE/" in env or env in SLOW else []),
-    ]
+    lacking = missing(EXAMPLES[env].extra) if EXAMPLES[env].extra else ""
+    marks = [pytest.mark.skipif(bool(lacking), reason=lacking), *[pytest.mark.slow] * EXAMPLES[env].is_slow]
     return pytest.param(env, marks=marks)
 
 
@@ -86,7 +74,7 @@ every = pytest.mark.parametrize("env", [*map(example, EXAMPLES)])
 
 
 def make(env: str, seed: int) -> Environment:
-    return make_environment(EnvironmentSettings(env=env, game=EXAMPLES[env]), seed)
+    return make_environment(EnvironmentSettings(env=env, game=EXAMPLES[env].game), seed)
 
 
 def random_actions(environment: Environment, count: int, seed: int = 0) -> list[Any]:
@@ -159,14 +147,14 @@ def test_a_new_process_continues_byte_for_byte(tmp_path: Path, env: str) -> None
     environment = make(env, 4)
     environment.reset()
     play(environment, random_actions(environment, 130))
-    check_new_process(environment, env, EXAMPLES[env], random_actions(environment, 300, seed=5), tmp_path)
+    check_new_process(environment, env, EXAMPLES[env].game, random_actions(environment, 300, seed=5), tmp_path)
 
 
 @every
 def test_snapshots_travel_at_all_moments(env: str) -> None:
     environment, other = make(env, 6), make(env, 999)
     row = environment.reset()
-    for part in range(6 if env in SLOW else 25):
+    for part in range(6 if EXAMPLES[env].is_slow else 25):
         packet = wire.decode(wire.encode(wire.Tag.STATE, {}, environment.snapshot()))
         other.restore(packet.arrays)
         assert other.end == environment.end
