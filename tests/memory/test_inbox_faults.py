@@ -1,17 +1,14 @@
 """A reader of messages when a stop, an error, a busy learner, a flood or a restart of the server comes between."""
 
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import Away, Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Away, Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
@@ -19,7 +16,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
-from tests.memory.links import entries_of
+from tests.memory.links import actor_link, entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -54,10 +51,11 @@ def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, ho
             inbox.take_all()
 
 
-def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_away_reaches_who_waits(
+    own_server: RedisServer, own_client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
-    keys = Keys("run", "id")
-    with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
+    with open_inbox(own_client, keys) as inbox:
         own_server.stop()
         with pytest.raises(RunError, match="reading the experience failed"):
             list(inbox.take_round(0))
@@ -162,19 +160,14 @@ def test_messages_that_go_while_no_learner_runs_are_named(
     assert capsys.readouterr().out.endswith(f"; the newest are {gone} of actor 1\n")
 
 
-def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer) -> None:
-    keys = Keys("run", "id")
-    with (
-        closing(connect("127.0.0.1", own_server.port)) as client,
-        ActorClient(client, "run", "id", 0, threading.Event()) as actor,
-        open_inbox(client, keys) as inbox,
-    ):
+def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer, own_client: Client) -> None:
+    with actor_link(own_client, "run") as actor, open_inbox(own_client, actor.keys) as inbox:
         actor.commit([episode(1), episode(2)], b"")
         size = own_server.log.stat().st_size
         actor.commit([episode(3)], b"")
         assert ids(take(inbox, 3)) == [(0, 1), (0, 2), (0, 3)]
         own_server.restart_without(since=size)
-        assert client.xlen(keys.log(0)) == 2
+        assert own_client.xlen(actor.keys.log(0)) == 2
         actor.commit([episode(4), episode(5)], b"")
         assert take(inbox, 2) == [Entry(ChunkId(0, 4), episode(4)), Entry(ChunkId(0, 5), episode(5))]
-        assert client.xlen(keys.log(0)) == 5
+        assert own_client.xlen(actor.keys.log(0)) == 5

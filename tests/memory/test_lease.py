@@ -3,14 +3,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker import lease as module
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
@@ -203,30 +203,31 @@ def test_a_lost_lease_is_reported_and_left_to_its_new_holder(client: Client, run
     assert client.get(run_name) == b"another"
 
 
-def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
-    with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key") as held:
+def test_a_restart_that_lost_the_lease(own_server: RedisServer, own_client: Client) -> None:
+    with lease(own_client, "key") as held:
         own_server.restart_without(since=0)
-        wait_until(lambda: client.get("key") == held.token, "the lease to be renewed", TTL_S + 2)
+        wait_until(lambda: own_client.get("key") == held.token, "the lease to be renewed", TTL_S + 2)
         held.check()
 
 
-def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_away_is_reported(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        with lease(client, "key") as held:
-            own_server.stop()
-            wait_until(lambda: is_lost(held), "the loss", TTL_S + 5)
-            with pytest.raises(RunError, match="could not be renewed"):
-                held.check()
-            clock = Clock()
-        assert clock.seconds() < 5
+    with lease(own_client, "key") as held:
+        own_server.stop()
+        wait_until(lambda: is_lost(held), "the loss", TTL_S + 5)
+        with pytest.raises(RunError, match="could not be renewed"):
+            held.check()
+        clock = Clock()
+    assert clock.seconds() < 5
 
 
 def test_nothing_is_logged_when_it_cannot_be_released(
-    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
     monkeypatch.setattr(module, "TTL_MS", 60_000)  # it is not renewed meanwhile
-    with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key"):
+    with lease(own_client, "key"):
         own_server.stop()
     assert not caplog.records

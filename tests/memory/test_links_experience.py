@@ -2,14 +2,13 @@
 
 import threading
 import time
-from contextlib import closing
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker import lease
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.conftest import RedisServer
@@ -211,9 +210,11 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
 
 
 @pytest.mark.slow
-def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_away_ends_the_actor(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
-    with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
+    with actor_link(own_client, "run") as actor:
         own_server.stop()
         for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):
             with pytest.raises(RunError):

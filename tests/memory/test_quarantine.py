@@ -1,6 +1,5 @@
 """Messages that cannot be read: kept apart with the reason, counted, reported; in lockstep nobody waits for them."""
 
-from contextlib import closing
 from functools import partial
 
 import pytest
@@ -8,13 +7,12 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import quarantine
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, encode_message
-from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import ids, say, stopped_after, take
 from tests.memory.inbox import open_inbox as inbox_of
@@ -93,16 +91,14 @@ def test_a_quarantine_that_cannot_be_written_stops_nobody(client: Client, keys: 
         assert ids(take(inbox, 1)) == [(0, 2)]
 
 
-def test_a_full_server_stops_nobody_either(own_server: RedisServer) -> None:
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        keys = Keys("run", "id")
-        say(client, keys, 0, 1, BAD, Joined(0))
-        client.config_set("maxmemory", 1)
-        clock = Clock()
-        with open_inbox(client, keys) as inbox:
-            assert ids(take(inbox, 1)) == [(0, 2)]
-        assert clock.seconds() < 5
-        assert not client.exists(keys.quarantine(0))
+def test_a_full_server_stops_nobody_either(own_client: Client, keys: Keys) -> None:
+    say(own_client, keys, 0, 1, BAD, Joined(0))
+    own_client.config_set("maxmemory", 1)
+    clock = Clock()
+    with open_inbox(own_client, keys) as inbox:
+        assert ids(take(inbox, 1)) == [(0, 2)]
+    assert clock.seconds() < 5
+    assert not own_client.exists(keys.quarantine(0))
 
 
 @pytest.mark.parametrize(

@@ -143,14 +143,12 @@ def test_weights_have_two_slots_and_increasing_versions(client: Client, keys: Ke
     assert [client.get(keys.weights(version)) for version in (4, 5)] == [b"four", b"five"]
 
 
-def test_weights_stay_out_of_the_append_only_file(own_server: RedisServer) -> None:
-    keys = Keys("run", "id")
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        for version in range(3):
-            Scripts(client).publish(keys, TOKEN, {version: bytes(5_000_000)}, restart=version == 0)
-        assert own_server.log.stat().st_size < 10_000
-        client.set("mutation", bytes(5_000_000))  # anything else is in the file
-        assert own_server.log.stat().st_size > 5_000_000
+def test_weights_stay_out_of_the_append_only_file(own_server: RedisServer, own_client: Client) -> None:
+    for version in range(3):
+        Scripts(own_client).publish(Keys("run", "id"), TOKEN, {version: bytes(5_000_000)}, restart=version == 0)
+    assert own_server.log.stat().st_size < 10_000
+    own_client.set("mutation", bytes(5_000_000))  # anything else is in the file
+    assert own_server.log.stat().st_size > 5_000_000
 
 
 # --- runs ---
@@ -298,7 +296,6 @@ def test_nobody_can_be_reached(unreachable: int) -> None:
     check_refused("127.0.0.1", unreachable)
 
 
-def test_a_password_is_asked_for(own_server: RedisServer) -> None:
-    with closing(connect("127.0.0.1", own_server.port)) as insider:
-        insider.config_set("requirepass", "secret")
-        check_refused("127.0.0.1", own_server.port)
+def test_a_password_is_asked_for(own_server: RedisServer, own_client: Client) -> None:
+    own_client.config_set("requirepass", "secret")
+    check_refused("127.0.0.1", own_server.port)
