@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
-from tests.conftest import random_rows, window_of
+from tests.conftest import Moment, random_rows, window_of
 
 OUT = (("q", Field((2,), "float32")),)
 STATE = (("memory", Field((5,), "float32")),)
@@ -94,18 +94,22 @@ def test_a_successor_goes_on_identically(name: str) -> None:
         stream = random_rows(rng, 2 * spec.window, 1)
         assembler, successor = make_assembler(spec), make_assembler(spec)
         moment = int(rng.integers(len(stream)))  # 0 among them: nothing was added yet
-        for row, action, extras, state in stream[:moment]:
-            assembler.add(row, action, extras, state)
+        for row in stream[:moment]:
+            assembler.add(*row)
         packet = wire.encode(wire.Tag.STATE, {}, assembler.snapshot())
         successor.restore(wire.decode(packet).arrays)
-        for row, action, extras, state in stream[moment:]:
-            a, b = assembler.add(row, action, extras, state), successor.add(row, action, extras, state)
-            assert (a is None) == (b is None)
-            if a and b:
-                assert_equal(a.rows, b.rows)
-                assert_equal(a.state, b.state)
-                np.testing.assert_array_equal(a.priorities, b.priorities)
-        assert_equal(assembler.snapshot(), successor.snapshot())
+        check_same_future(assembler, successor, stream[moment:])
+
+
+def check_same_future(one: Assembler, other: Assembler, stream: list[Moment]) -> None:
+    for moment in stream:
+        a, b = one.add(*moment), other.add(*moment)
+        assert (a is None) == (b is None)
+        if a and b:
+            assert_equal(a.rows, b.rows)
+            assert_equal(a.state, b.state)
+            np.testing.assert_array_equal(a.priorities, b.priorities)
+    assert_equal(one.snapshot(), other.snapshot())
 
 
 def test_priorities_may_be_nonsense_where_nothing_is_learned() -> None:

@@ -8,6 +8,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Row, StepType
 from tests.conftest import Moment, random_rows
+from tests.memory.test_assembler import check_same_future
 
 MEMORY = (("memory", Field((5,), "float32")),)
 SPECS = {
@@ -92,16 +93,10 @@ def test_the_check_notices(broken: type[Assembler]) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_successor_goes_on_identically_after_a_round(name: str) -> None:
-    spec = SPECS[name]
     stream = random_rows(np.random.default_rng(5), 60, 1)
-    assembler, successor = (Assembler(spec, 0, lambda _: None) for _ in range(2))
-    for row, action, extras, state in stream[:23]:
-        assembler.add(row, action, extras, state)
+    assembler, successor = (Assembler(SPECS[name], 0, lambda _: None) for _ in range(2))
+    for row in stream[:23]:
+        assembler.add(*row)
     assembler.finish(stream[23][0])
     successor.restore(assembler.snapshot())
-    for row, action, extras, state in stream[23:]:
-        one, other = assembler.add(row, action, extras, state), successor.add(row, action, extras, state)
-        assert (one is None) == (other is None)
-        if one and other:
-            for key, value in one.rows.items():
-                np.testing.assert_array_equal(value, other.rows[key])
+    check_same_future(assembler, successor, stream[23:])

@@ -32,21 +32,24 @@ class Teller:
         return [self._says(message) for message in messages]
 
     def _says(self, message: Message) -> bool:
+        try:
+            self._tell(message)
+        except WireError:
+            return False
+        return True
+
+    def refuses(self, message: Message, why: str) -> None:
+        with pytest.raises(WireError, match=why):
+            self._tell(message)
+
+    def _tell(self, message: Message) -> None:
         self.sequence += 1
         self.validator.follow(3, b"%d-0" % self.sequence)
         try:
             self.validator.check(3, message, self.bound)
         except WireError:
             self.validator.leave_out()
-            return False
-        return True
-
-    def refuses(self, message: Message, why: str) -> None:
-        self.sequence += 1
-        self.validator.follow(3, b"%d-0" % self.sequence)
-        with pytest.raises(WireError, match=why):
-            self.validator.check(3, message, self.bound)
-        self.validator.leave_out()
+            raise
 
 
 # --- episodes ---
