@@ -28,8 +28,8 @@ CPU = torch.device("cpu")
 Stream = list[Moment]
 
 
-def make_replay(spec: ChunkSpec, capacity: int, seed: int = 0, shape: tuple[int, ...] = (2, 3)) -> Replay:
-    return Replay(spec, discrete(shape, "uint8", 18), capacity, torch.Generator().manual_seed(seed), CPU)
+def make_replay(spec: ChunkSpec, capacity: int, seed: int = 0) -> Replay:
+    return Replay(spec, discrete((2, 3), "uint8", 18), capacity, torch.Generator().manual_seed(seed), CPU)
 
 
 class Sent(NamedTuple):

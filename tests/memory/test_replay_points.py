@@ -9,11 +9,11 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.rows import Arrays, StepType
+from rainbow_iqn_apex.memory.rows import StepType
 from tests.conftest import random_rows
-from tests.memory.test_replay import SPECS, Sent, assert_same, make_chunks, make_replay
+from tests.memory.test_replay import SPECS, Sent, make_chunks, make_replay
 
 
 def filled(count: int, slots: int = 4) -> tuple[Replay, list[Sent]]:
@@ -90,27 +90,6 @@ def test_sampling_frequencies_match_the_priorities() -> None:
     assert chisquare(counts[held], expected).pvalue > 1e-3
     assert chisquare(counts[held], np.full(held.sum(), counts.sum() / held.sum())).pvalue < 1e-9  # the mutation
     assert chisquare(counts[held], np.roll(expected, 1)).pvalue < 1e-9
-
-
-@pytest.mark.parametrize("shape", [(11,), (2, 3), (3, 2, 5), ()])
-def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
-    spec = SPECS["sac"]
-    rng = np.random.default_rng(0)
-    rows: Arrays = {
-        "obs": rng.integers(0, 256, (spec.window, *shape)).astype(np.uint8),
-        "step_type": np.ones(spec.window, np.uint8),
-        "reward": np.arange(spec.window, dtype=np.float32),
-        "discount": np.ones(spec.window, np.float32),
-        "action": np.arange(spec.window, dtype=np.int32),
-    }
-    replay = make_replay(spec, 18, shape=shape)
-    replay.add(ChunkId(0, 1), Chunk(0, 0, rows, {}, np.ones(spec.samples, np.float32)))
-    batch = replay.sample(4, 1.0)
-    assert batch.obs.shape == (2, 4, *shape)
-    for b in range(4):
-        t = int(batch.action[0, b])
-        assert_same(batch.obs[:, b], rows["obs"][t : t + 2])
-    assert batch.weights is not None and batch.weights.tolist() == [1, 1, 1, 1]
 
 
 def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
