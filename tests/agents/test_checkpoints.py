@@ -17,6 +17,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints
+from tests.agents.test_snapshot_damage import flip as flip_bytes
 from tests.specs import discrete
 
 SETTINGS = "--history-length 2 --hidden-size 3 --quantile-embedding-dim 2 --precision float32".split()
@@ -29,10 +30,7 @@ def agent() -> Agent:
 
 
 def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 400] = bytes(byte ^ 0xFF for byte in content[middle : middle + 400])
-    path.write_bytes(content)
+    flip_bytes(path, path.stat().st_size // 2, 400)
 
 
 def zero(path: Path) -> None:

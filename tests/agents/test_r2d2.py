@@ -9,19 +9,11 @@ import torch
 from rainbow_iqn_apex.agents.r2d2.agent import exploration_rates
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
+from tests.agents.ops.test_rescaling import h, h_inverse
 from tests.agents.sequences import Played, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
 
 N, GAMMA = 3, 0.9
-
-
-def h(x: float) -> float:
-    return float(np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 0.001 * x)
-
-
-def h_inverse(y: float) -> float:
-    root = (np.sqrt(1 + 4 * 0.001 * (abs(y) + 1 + 0.001)) - 1) / (2 * 0.001)
-    return float(np.sign(y) * (root**2 - 1))
 
 
 def slow_difference(batch: Batch, b: int, t: int, online: Any, target: Any) -> float:
@@ -33,7 +25,7 @@ def slow_difference(batch: Batch, b: int, t: int, online: Any, target: Any) -> f
         if batch.step_type[t + k, b] == StepType.LAST:
             break
     best = int(online[t - 2 + k, b].argmax())
-    wanted = h(total + product * h_inverse(float(target[t - 2 + k, b, best])))
+    wanted = float(h(total + product * h_inverse(float(target[t - 2 + k, b, best]))))
     return wanted - float(online[t - 2, b, int(batch.action[t, b])])
 
 
