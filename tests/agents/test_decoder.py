@@ -3,16 +3,11 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-import pytest
-
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.messages import Episode, encode_message
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.saber.results.episode_fields import MOST
-from tests.refusals.chunks import BOXES, RECURRENT, boxed
 from tests.specs import discrete
 
 SPEC = ChunkSpec(stack=2, burn_in=0, length=4, bootstrap_rows=1, period=4, sample_length=1)
@@ -29,14 +24,3 @@ def test_what_an_actor_writes_passes() -> None:
     extreme = replace(RECORD, score_saber=MOST * (1 - 1e-15), length=MOST - 1, T_actors=MOST - 1, end="x" * 64)
     assert decoded(asdict(extreme)) == Episode(asdict(extreme))
     assert decoded(asdict(RECORD) | {"score_saber": 21})
-
-
-@pytest.mark.parametrize("spec", [BOXES, RECURRENT], ids=["plain", "recurrent"])
-def test_the_numbers_of_a_box_arrive_as_they_were_sent(spec: ChunkSpec) -> None:
-    # Mutation: send actions as float16.
-    decode = MessageDecoder(spec, EnvironmentSpec(Field((3,), "uint8"), Box(2)), nb_env=3)
-    sent = boxed(spec)
-    arrived = decode(encode_message(sent))
-    assert isinstance(arrived, Chunk)
-    for name, array in (sent.rows | sent.state).items():
-        np.testing.assert_array_equal((arrived.rows | arrived.state)[name], array)

@@ -19,7 +19,6 @@ from rainbow_iqn_apex.memory.environment_spec import (
     EnvironmentSpec,
     Field,
     MultiDiscrete,
-    Part,
     unpack,
 )
 from rainbow_iqn_apex.memory.rows import Row, StepType
@@ -157,16 +156,6 @@ def test_images_stand_beside_numbers(space: spaces.Space[Any], images: list[str]
     if numbers:
         rest = [kind for inner, kind in zip(view.field.inner, kinds, strict=True) if inner.dtype == "float32"]
         assert len(rest) == 1 and rest[0].shape == (2, view.parts[-1].stop) and rest[0].dtype == np.float32
-
-
-def test_what_hindsight_needs_is_found_by_name() -> None:
-    goal, seen = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (3,))
-    view = view_of(spaces.Dict({"observation": seen, "desired_goal": goal, "achieved_goal": goal}))
-    assert view.parts == (Part("achieved_goal", 0, 2), Part("desired_goal", 2, 4), Part("observation", 4, 7))
-    spec = EnvironmentSpec(view.field, Box(1), view.parts)
-    assert spec.part("desired_goal") == slice(2, 4)
-    with pytest.raises(KeyError):
-        spec.part("goal")
 
 
 @pytest.mark.parametrize(

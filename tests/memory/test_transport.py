@@ -47,14 +47,6 @@ def commit(client: Client, keys: Keys, first: int, *messages: bytes, gap: bool =
 # --- commit ---
 
 
-def test_a_commit_appends_and_stores_together(client: Client, keys: Keys) -> None:
-    assert commit(client, keys, 1, b"a", b"b\0\xff") is None
-    assert commit(client, keys, 3, b"c") is None
-    assert log_of(client, keys) == [(1, b"a"), (2, b"b\0\xff"), (3, b"c")]
-    assert client.hget(keys.state(0), "state") == b"state after c"
-    assert client.hget(keys.state(0), "sequence") == b"3"
-
-
 def test_a_commit_after_a_lost_reply_changes_nothing(client: Client, keys: Keys) -> None:
     commit(client, keys, 1, b"a")
     commit(client, keys, 2, b"b", b"c")

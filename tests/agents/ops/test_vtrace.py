@@ -96,12 +96,6 @@ def test_the_check_of_trust_notices(mutant: Function) -> None:
         check(mutant, 0, Thresholds(2.0, 1.0, 2.0, 1.0), drawn=trusted_sequences)
 
 
-def test_where_all_rows_are_trusted_nothing_changes() -> None:
-    given = sequences(4, 7, 3) | {"gamma": GAMMA, "thresholds": Thresholds(1.3, 1.0, 1.1, 0.9)}
-    found = vtrace(**given, trusted=torch.ones(7, 3, dtype=torch.bool))
-    assert all(torch.equal(one, other) for one, other in zip(found, vtrace(**given), strict=True))
-
-
 def test_on_policy_and_without_decay_it_is_the_longest_n_step_return() -> None:
     T = 12
     given = sequences(3, T, 40)
