@@ -5,38 +5,21 @@ import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
 from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.upkeep import rewrite_file
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.memory.links import played
-from tests.servers import SERVERS
 
 pytestmark = pytest.mark.redis
-
-
-@pytest.fixture(params=list(SERVERS.values()), ids=list(SERVERS))
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path, append_only=True, program=request.param)
-    server.start()
-    yield server
-    server.stop(signal.SIGKILL)
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[Client]:
-    with closing(connect("127.0.0.1", server.port)) as client:
-        yield client
 
 
 def wait_for_rewrite(client: Client) -> None:
@@ -80,35 +63,35 @@ def checked(server: RedisServer) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("started_again", [False, True], ids=["learner runs", "learner is started again"])
 def test_what_follows_a_torn_write_is_read_again(
-    server: RedisServer, client: Client, monkeypatch: pytest.MonkeyPatch, started_again: bool
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch, started_again: bool
 ) -> None:
     # Mutation: an empty `rewrite_file`.
     monkeypatch.setattr(lease, "TTL_MS", 1500)  # a successor waits for that of a predecessor that was torn off
     with ExitStack() as learners, ExitStack() as successors:
-        learner = learner_of(client, learners)
-        play(client, 1, 2, 3)
+        learner = learner_of(own_client, learners)
+        play(own_client, 1, 2, 3)
         if started_again:
             learners.close()
-        tear_last_write(server)
-        assert played(client, "run") == [1, 2], "the torn commit is dropped as a whole"
+        tear_last_write(own_server)
+        assert played(own_client, "run") == [1, 2], "the torn commit is dropped as a whole"
         if started_again:
-            learner = learner_of(client, successors)
+            learner = learner_of(own_client, successors)
         learner.restore_weights()
-        wait_for_rewrite(client)
-        play(client, 13, 14)
-        server.stop(signal.SIGKILL)
-        check = checked(server)
-        server.start()
-        assert played(client, "run") == [1, 2, 13, 14]
-        assert client.hget("riqx:{run}:id:state:0", "state") == b"state 14"
+        wait_for_rewrite(own_client)
+        play(own_client, 13, 14)
+        own_server.stop(signal.SIGKILL)
+        check = checked(own_server)
+        own_server.start()
+        assert played(own_client, "run") == [1, 2, 13, 14]
+        assert own_client.hget("riqx:{run}:id:state:0", "state") == b"state 14"
     assert check.returncode == 0 and "is valid" in check.stdout, check
 
 
 def test_a_server_that_cannot_write_its_file_anew_is_used_all_the_same(
-    client: Client, capsys: pytest.CaptureFixture[str]
+    own_client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pid = client.info("server")["process_id"]
+    pid = own_client.info("server")["process_id"]
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))  # no pipe to a child; as where it has no memory for one
-    rewrite_file(client)
+    rewrite_file(own_client)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("The Redis server does not write its append-only file anew: ")
