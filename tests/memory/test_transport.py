@@ -101,16 +101,6 @@ def test_numbers_beyond_what_lua_prints_by_itself(client: Client, keys: Keys) ->
     assert [number for number, _ in log_of(client, keys)] == [last - 1, last, last + 1]
 
 
-def test_the_last_number_outlives_trimming(client: Client, keys: Keys) -> None:
-    assert last_sequence(client, keys.log(0)) == 0
-    commit(client, keys, 1, b"a", b"b", b"c")
-    client.xtrim(keys.log(0), maxlen=0, approximate=False)
-    assert log_of(client, keys) == []
-    assert last_sequence(client, keys.log(0)) == 3
-    assert commit(client, keys, 2, b"x") == 3
-    assert commit(client, keys, 4, b"d") is None
-
-
 # --- weights ---
 
 
@@ -147,13 +137,6 @@ def test_weights_stay_out_of_the_append_only_file(own_server: RedisServer, own_c
 
 RECORD = RunStatus("id", "running", {"seed": 1, "game": "pong", "rate": 0.25, "off": False}, 400, 500)
 NAMES = ["a", "a*", "a[b]", "ab", "a?", "a\\b", "aa", "b", "a:id:log", "ä", "{a}", "[^a]", "*"]
-
-
-def test_a_record_comes_back(client: Client, run_name: str) -> None:
-    assert read_run(client, run_name) is None
-    write_run(client, run_name, RECORD, {0: 7, 3: 8})
-    assert read_run(client, run_name) == RECORD
-    assert client.hmget(Keys(run_name, "").run, "read:0", "read:3") == [b"7", b"8"]
 
 
 @pytest.mark.parametrize("target", NAMES)

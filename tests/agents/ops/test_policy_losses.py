@@ -161,16 +161,6 @@ def test_the_check_of_impact_notices() -> None:
             check_impact(mutant, 0, 1.5)
 
 
-@pytest.mark.parametrize("rho", [1.0, 2.0])
-def test_impact_whose_target_network_is_the_one_that_acted_is_ppo(rho: float) -> None:
-    given = drawn(4, 0.3)
-    log_mu = others(4, given).log_mu
-    found = impact_loss(given.log_pi, log_mu, log_mu, given.advantage, given.kept, 0.2, rho)
-    wanted = ppo_loss(given.log_pi - log_mu, given.advantage, given.kept, 0.2)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)
-    torch.testing.assert_close(gradient(found, given), gradient(wanted, given), rtol=1e-12, atol=0)
-
-
 def test_impact_has_gradient_into_the_policy_that_learns_alone() -> None:
     given = drawn(1, 0.3)
     policies = [part.requires_grad_() for part in others(1, given)]

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.q_lambda import q_lambda
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import q_lambda as truth
@@ -54,13 +52,6 @@ OWN = [shifted_bootstrap, the_other_share]
 def test_the_check_notices(mutant: Function) -> None:
     with pytest.raises(AssertionError):
         check(mutant, 0, 0.65)
-
-
-@pytest.mark.parametrize("trace", [0.0, 0.65, 1.0])
-def test_it_is_gaes_value_with_the_best_action_in_the_values_place(trace: float) -> None:
-    given = sequences(20)
-    value = gae(given["best"], given["reward"], given["discount"], given["step_type"], GAMMA, trace).value
-    torch.testing.assert_close(q_lambda(**given, gamma=GAMMA, trace=trace), value)
 
 
 def test_targets_carry_no_gradient_and_shapes_must_fit() -> None:
