@@ -77,23 +77,11 @@ def test_a_password_on_the_command_line_is_refused(password: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "there:7000",
-        "http://there",
-        "redis:/there",
-        "redis://",
-        "redis://:7000",
-        "redis://there:x",
-        "redis://there:0",
-        "redis://there:70000",
-        "redis://there/zero",
-        "redis://there/-1",
-        "redis://there?ssl_cert_reqs=none",
-        "redis://there#0",
-        "unix:///tmp/redis.sock",
-        "redis://[::1",
-        f"redis://there?password={QUOTED}",
+        "there:7000", "http://there", "redis:/there", "redis://", "redis://:7000", "redis://there:x", "redis://there:0",
+        "redis://there:70000", "redis://there/zero", "redis://there/-1", "redis://there?ssl_cert_reqs=none",
+        "redis://there#0", "unix:///tmp/redis.sock", "redis://[::1", f"redis://there?password={QUOTED}",
     ],
-)
+)  # fmt: skip
 def test_another_url_is_refused(url: str) -> None:
     assert refusal(url).startswith("--redis-url: expected redis://host:port/db")
     assert len(check_url(url)) == 1

@@ -85,37 +85,13 @@ def test_a_run_and_its_successor_need_no_other_rights(guarded: Guarded) -> None:
 
 
 COMMANDS = [
-    "FLUSHALL",
-    "FLUSHDB",
-    "CONFIG GET *",
-    "CONFIG SET dir /",
-    "KEYS *",
-    "RANDOMKEY",
-    "GET foreign",
-    "SET foreign x",
-    "DEL foreign",
-    "SET riq x",
-    "MIGRATE host 1 foreign 0 1",
-    "EVAL redis.call('FLUSHALL') 0",
-    "EVAL redis.call('CONFIG','GET','*') 0",
-    "EVAL redis.call('DEL','foreign') 0",
-    "EVAL redis.call('DEL',KEYS[1]) 1 foreign",
-    "SCRIPT FLUSH",
-    "SCRIPT KILL",
-    "ACL LIST",
-    "ACL SETUSER actor allkeys",
-    "CLIENT LIST",
-    "CLIENT KILL TYPE normal",
-    "SHUTDOWN",
-    "DEBUG OBJECT foreign",
-    "MONITOR",
-    "REPLICAOF localhost 1",
-    "MODULE LIST",
-    "SAVE",
-    "SWAPDB 0 1",
-    "PUBLISH channel x",
-    "SUBSCRIBE channel",
-]
+    "FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "SAVE", "SHUTDOWN", "DEBUG OBJECT foreign", "MONITOR", "MODULE LIST",
+    "CONFIG GET *", "CONFIG SET dir /", "ACL LIST", "ACL SETUSER actor allkeys", "CLIENT LIST",
+    "CLIENT KILL TYPE normal", "KEYS *", "RANDOMKEY", "GET foreign", "SET foreign x", "DEL foreign", "SET riq x",
+    "MIGRATE host 1 foreign 0 1", "EVAL redis.call('FLUSHALL') 0", "EVAL redis.call('CONFIG','GET','*') 0",
+    "EVAL redis.call('DEL','foreign') 0", "EVAL redis.call('DEL',KEYS[1]) 1 foreign", "SCRIPT FLUSH", "SCRIPT KILL",
+    "REPLICAOF localhost 1", "PUBLISH channel x", "SUBSCRIBE channel",
+]  # fmt: skip
 LEARNERS_COMMANDS = ["BGREWRITEAOF", "SCAN 0", "UNLINK riqx:{run}:id:log:0", "XTRIM riqx:{run}:id:log:0 MAXLEN 0"]
 LEARNERS_KEYS = ["SET riqx:{run}:id:quarantine x", "XADD riqx:{run}:id:other * m x"]
 # What an actor reads: Redis 6.2 cannot keep it from writing there.
