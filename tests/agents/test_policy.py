@@ -1,7 +1,5 @@
 """A policy alone plays; what a learner publishes reaches it whole, and its outputs name the weights behind them."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,6 @@ from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.messages import Message
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
-from rainbow_iqn_apex.programs.actor.policies import fetch_weights
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.chain.environment import ChainEnvironment
@@ -62,9 +59,6 @@ def test_a_policy_alone_plays_and_its_chunks_carry_the_versions_that_it_names() 
             assert chunk.version == policy.calls // 4
             versions.add(chunk.version)
     assert len(versions) > 5
-    no_client: Any = None
-    rollout.load(*fetch_weights(no_client, policy, 3, or_newest=True))
-    assert rollout.view(3).actions == ()
     other = rollout_of(Remote())
     other.restore(Saved(rollout.snapshot(ResumePoint(0, 40)), 0))
     rewards = [

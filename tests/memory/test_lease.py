@@ -159,15 +159,6 @@ def test_a_strange_holder_is_not_named(client: Client, run_name: str, value: byt
     assert said.isprintable() and len(said) < 300
 
 
-def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, run_name: str) -> None:
-    with another_holder(redis_server.port, run_name) as process:
-        process.kill()
-        clock = Clock()
-        with lease(client, run_name) as held:
-            assert clock.seconds() < TTL_S + 2
-            assert client.get(run_name) == held.token
-
-
 def test_one_of_many_successors_gets_it(client: Client, run_name: str) -> None:
     client.set(run_name, b"a dead holder's", px=500)
     outcomes: list[str] = []
