@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,16 +26,10 @@ from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, Task
-from tests.environments.dmlab import stand_in
 
+pytestmark = pytest.mark.usefixtures("labyrinths")
 SMALL = "explore_goal_locations_small"
 FORWARD, FIRE = 0, 8
-
-
-@pytest.fixture(autouse=True)
-def labyrinths() -> Iterator[None]:
-    with stand_in():
-        yield
 
 
 def make(level: str = SMALL, seed: int = 1, own: DmlabOptions | None = None, **settings: Any) -> Environment:

@@ -1,6 +1,5 @@
 """What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +13,10 @@ from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environmen
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 from rainbow_iqn_apex.memory.rows import Row, StepType
-from tests.environments.dmlab import stand_in
 from tests.environments.resume import check_new_process
 from tests.saber.reference import play, same
+
+pytestmark = pytest.mark.usefixtures("labyrinths")
 
 
 class Example(NamedTuple):
@@ -62,12 +62,6 @@ def example(env: str) -> Any:
     lacking = missing(EXAMPLES[env].extra) if EXAMPLES[env].extra else ""
     marks = [pytest.mark.skipif(bool(lacking), reason=lacking), *[pytest.mark.slow] * EXAMPLES[env].is_slow]
     return pytest.param(env, marks=marks)
-
-
-@pytest.fixture(autouse=True)
-def labyrinths() -> Iterator[None]:
-    with stand_in():
-        yield
 
 
 every = pytest.mark.parametrize("env", [*map(example, EXAMPLES)])
