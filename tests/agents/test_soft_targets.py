@@ -1,4 +1,4 @@
-"""Rainbow-IQN with Munchausen's targets: what of them the agent puts together, and at which limit they are IQN's."""
+"""Rainbow-IQN with Munchausen's targets: what of them the agent puts together."""
 
 import torch
 from torch import Tensor

@@ -260,20 +260,14 @@ def test_batches_shrink_with_whole_shares() -> None:
 
 
 def test_what_a_mixture_cannot_do() -> None:
-    def make(spec: ChunkSpec = SPEC, mix: str = "queue:1/2,elite:1/2:9", batch_size: int = 4) -> Mixture:
-        return Mixture(
-            spec, ENVIRONMENT, parse_mix(mix), batch_size, torch.Generator(), CPU,
-            queue_capacity=QUEUE_ROWS, settings=Sampling(),
-        )  # fmt: skip
+    def make(spec: ChunkSpec = SPEC) -> Mixture:
+        mix, draw = parse_mix("queue:1/2,elite:1/2:9"), torch.Generator()
+        return Mixture(spec, ENVIRONMENT, mix, 4, draw, CPU, queue_capacity=QUEUE_ROWS, settings=Sampling())
 
     with pytest.raises(ValueError, match="a mixture gives whole chunks, and these have 5 samples"):
         make(replace(SPEC, sample_length=1, state=()))
     with pytest.raises(ValueError, match="an elite table compares features, and the chunks have none"):
         make(replace(SPEC, extras=()))
-    with pytest.raises(ValueError, match="choose a batch size of 2 or 4"):
-        make(batch_size=3)
-    with pytest.raises(ValueError, match="takes 10 sequences of elite, which holds 9"):
-        make(batch_size=20)
     mixture, stream = make(), Stream(4)
     for _ in range(9):
         mixture.add(*stream.next())
