@@ -192,10 +192,6 @@ class Processes:
         self._all.append(Process(handle, " ".join([program, *command])[:300], out, errors, self.last_words))
         return self._all[-1]
 
-    def run(self, *words: object, seconds: float = 60) -> Ended:
-        """Run a Python program of the project that ends by itself, beside others."""
-        return self.start(*words).end(seconds)
-
     def living(self) -> list[Process]:
         """List those that have not ended."""
         return [process for process in self._all if process.exit_code is None]

@@ -243,16 +243,6 @@ def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:
     assert record["model"] == f"../{path.name}", "as seen from the CSV, so that both can be moved"
 
 
-def test_other_games_and_networks_are_refused_by_both_names(evaluations: Evaluations, breakout: Path) -> None:
-    code, out, errors = evaluations.run(breakout, "--game", "pong", "--hidden-size", "512", "--rainbow-only", "1")
-    assert (code, out) == (2, "")
-    assert errors.splitlines() == [
-        f"test_multiple_seed.py: error: --game: {breakout} has learned breakout, not pong; --force evaluates it so",
-        f"test_multiple_seed.py: error: --hidden-size: {breakout} has learned with 8, not 512; leave it out",
-        f"test_multiple_seed.py: error: --rainbow-only: {breakout} has learned with False, not True; leave it out",
-    ]
-
-
 @pytest.mark.parametrize(("variables", "text"), [({}, "there is no display"), ({"DISPLAY": ":4711"}, ":4711")])
 def test_a_window_needs_a_display(
     evaluations: Evaluations, breakout: Path, variables: dict[str, str], text: str

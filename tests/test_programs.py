@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +14,10 @@ import torch
 from rainbow_iqn_apex import __version__
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import IntervalLog, launch_command
 from tests.chain.environment import ChainEnvironment
-from tests.processes import Processes
 from tests.processes import run as run_program
 from tests.small import CHAIN, FREE, save_untrained
-from tests.specs import discrete
 from tests.system import LEARNER, Run
 
 
@@ -126,43 +122,6 @@ def test_strangers_are_refused_and_a_stop_saves(run: Run, tmp_path: Path) -> Non
     assert snapshot.load(path, "test")["T_learner"] >= 4000
     errors = run.refusal(LEARNER, "--multi-step", "3", "--nb-env-per-actor", "2", lines=2)
     assert f"--multi-step: was 2 when {path} was saved, is 3" in errors
-
-
-@pytest.mark.redis
-def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(run: Run) -> None:
-    actor = run.start("0", change="impatient")
-    actor.wait_for("Waiting for the learner of run")
-    actor.terminate()
-    assert actor.finish(60) == 0
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A snapshot with sizes of its own, as others may have made it: without noise buffers, and with nothing else."""
-    args = options.parse([*CHAIN, "--hidden-size", "23", "--quantile-embedding-dim", "11"], "test", "")
-    agent = make_agent(args, discrete((5,), "uint8", 3), torch.device("cpu"), learns=False, seed=4)
-    network = agent.parts["model"]
-    assert isinstance(network, torch.nn.Module)
-    path = tmp_path / "anybody.pth"
-    weights = {name: parameter.detach() for name, parameter in network.named_parameters()}
-    torch.save({"T_actors": 1, "T_learner": 1, "model_state_dict": weights, "optimiser_state_dict": {}}, path)
-    return path
-
-
-def test_an_evaluation_needs_no_network_options_and_repeats_itself(processes: Processes, model: Path) -> None:
-    evaluate = ["-m", "tests.chain.launch", "nothing", "test_multiple_seed.py", "--model", str(model)]
-    evaluate += "--env chain --game chain --history-length 2 --disable-cuda --evaluation-episodes 40".split()
-    evaluate += ["--evaluation-workers", "1"]  # others would not know the chain
-    outputs = []
-    for _ in "ab":
-        outputs.append(processes.run(*evaluate, "--path-to-results", model.parent / "results"))
-        shutil.rmtree(model.parent / "results" / "evaluations")  # or nothing would be played again
-    assert outputs[0] == outputs[1]
-    code, out, errors = outputs[0]
-    assert (code, errors) == (0, "")
-    assert sum(line.startswith("episode ") for line in out.splitlines()) == 40
-    for row in ("40 episodes", "SABER score", "standard deviation", "median", "at 30 minutes", "at 5 minutes"):
-        assert row in out
 
 
 @pytest.mark.redis

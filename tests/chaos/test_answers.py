@@ -175,7 +175,7 @@ def wait_for_answers(system: Answered, processes: Processes, row: Row) -> None:
 
 def look(processes: Processes, system: Answered) -> str:
     """Return what run_status.py prints; it ends, and has no other words."""
-    ended = processes.run(STATUS, "--port-redis", system.proxies[STATUS].port)
+    ended = processes.start(STATUS, "--port-redis", system.proxies[STATUS].port).end()
     if ended.code == 2:
         assert ended.errors.count("\n") == 1
         return ended.errors
