@@ -52,12 +52,6 @@ def test_wrong_words_are_refused_in_a_line_and_nothing_starts(
     workplace.assert_nothing_left()
 
 
-@pytest.mark.slow
-def test_what_the_start_script_refuses_is_refused_in_a_line(workplace: Workplace) -> None:
-    code, _, errors = call(workplace, "pongg", "impala", "1", "1")
-    assert (code, errors) == (2, "start_learning_atari.sh: error: --game: unknown game 'pongg'; did you mean pong?\n")
-
-
 def test_help(workplace: Workplace) -> None:
     code, out, errors = call(workplace, "--help")
     assert (code, errors) == (0, "") and out.startswith(f"usage: bash {WORDS}\n")

@@ -21,15 +21,6 @@ def test_help_needs_nothing(workplace: Workplace) -> None:
     assert workplace.output == (ROOT / "programs" / "start" / "help.txt").read_text()
 
 
-@pytest.mark.parametrize("options", [["--gpus", "0;1"], ["--windows", "terminal"]])
-def test_a_wrong_option_is_named_and_nothing_starts(workplace: Workplace, options: list[str]) -> None:
-    assert workplace.run(*options) == 2
-    assert options[0] in workplace.output.splitlines()[-1]
-    assert "Traceback" not in workplace.output
-    assert "Redis: started" not in workplace.output
-    workplace.assert_nothing_left()
-
-
 @pytest.mark.slow
 def test_modules_of_the_folder_in_which_the_command_is_given_are_found(workplace: Workplace) -> None:
     # Mutation: look in the script's own folder alone.
@@ -108,10 +99,18 @@ def test_a_missing_dashboard_is_named_and_the_run_goes_on(workplace: Workplace) 
     workplace.stop()
 
 
-def test_a_missing_tensorboard_is_named_and_nothing_starts(workplace: Workplace) -> None:
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--tensorboard"], "error: --tensorboard: needs an extra that is missing (not here)"),
+        (["--windows", "terminal"], "error: --windows terminal: needs a screen"),
+    ],
+)
+def test_what_is_missing_is_named_and_nothing_starts(workplace: Workplace, options: list[str], told: str) -> None:
     (workplace.folder / "tensorboard.py").write_text("raise ImportError('not here')")
-    assert workplace.run("--tensorboard") == 2
-    assert "error: --tensorboard: needs an extra that is missing (not here)" in workplace.output.splitlines()[-1]
+    assert workplace.run(*options) == 2
+    assert told in workplace.output.splitlines()[-1]
+    assert "Traceback" not in workplace.output and "Redis: started" not in workplace.output
     workplace.assert_nothing_left()
 
 

@@ -41,20 +41,11 @@ def test_a_redis_that_is_there_is_used_on_request(workplace: Workplace, other_re
     wait_until(lambda: not processes_in(workplace.folder), "no process left", 5)
 
 
-@pytest.mark.parametrize("options", [["--use-running-redis"], ["--host-redis", "127.0.0.2"]])
-def test_no_redis_where_one_should_be(workplace: Workplace, options: list[str]) -> None:
-    assert workplace.run("--windows", "none", *options) == 2
+def test_no_redis_where_one_should_be(workplace: Workplace) -> None:
+    assert workplace.run("--windows", "none", "--use-running-redis") == 2
     assert "no Redis server answers" in workplace.output
     advice = f"start one with `redis-server redis_rainbow_6379.conf --port {workplace.port} --appendfilename redis_"
     assert advice in workplace.output
-    workplace.assert_nothing_left()
-
-
-def test_a_redis_that_cannot_start_says_why(workplace: Workplace) -> None:
-    with (workplace.folder / "redis_rainbow_6379.conf").open("a") as conf:
-        conf.write("no-such-setting 1\n")
-    assert workplace.run("--windows", "none") == 1
-    assert "no-such-setting" in workplace.output
     workplace.assert_nothing_left()
 
 
@@ -95,7 +86,3 @@ def test_a_guarded_server_that_refuses_is_told_in_one_line(workplace: Workplace,
         assert "REDIS_USERNAME and REDIS_PASSWORD" in workplace.output.splitlines()[-1]
         assert "Traceback" not in workplace.output
         assert guarded_redis not in workplace.output
-    workplace.address = ["--redis-url", f"redis://:{guarded_redis}@localhost:{workplace.port}"]
-    assert workplace.run() == 2
-    assert "--redis-url: must not hold a password" in workplace.output.splitlines()[-1]
-    assert guarded_redis not in workplace.output
