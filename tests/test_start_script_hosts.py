@@ -1,19 +1,18 @@
 """start_learning_atari.sh --hosts: actors over ssh, by a real sshd on loopback, with stand-ins for the launchers."""
 
-import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
-import redis
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.programs.start import hosts
+from rainbow_iqn_apex.programs.start import hosts, options
 from rainbow_iqn_apex.programs.start.hosts import Host
-from tests.cluster import Cluster
+from tests.cluster import Cluster, started
+from tests.conftest import RedisServer
 from tests.servers import BUNDLED
 from tests.sshd import Sshd, needs_sshd, write_hosts
 from tests.start_script import Workplace, go_on_with
@@ -71,6 +70,26 @@ def test_all_wrong_lines_and_a_file_that_is_none_are_told(tmp_path: Path) -> Non
         hosts.read(tmp_path / "none", "/here")
 
 
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--nb-actor", "3"], "--hosts, --nb-actor: hosts.txt has 1 actors; leave --nb-actor out"),
+        (["--redis-url", "rediss://127.0.0.1"], "--hosts: actors reach Redis through ssh, where its certificate names"),
+        (["--redis-url", "redis://127.0.0.1,127.0.0.2"], "--hosts: actors reach one Redis server through ssh, no cl"),
+        (["--redis-url", "redis+sentinel://127.0.0.1/it"], "--hosts: actors reach one Redis server through ssh, no "),
+        (["--redis-shards", "2"], "--hosts: actors reach one Redis server through ssh, no cluster and no Sentinels: "),
+    ],
+)
+def test_what_does_not_go_with_hosts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hosts.txt").write_text("node1 1\n")
+    with pytest.raises(UserError) as caught:
+        options.read(["--hosts", "hosts.txt", *more], {}, lambda: 0)
+    assert str(caught.value).startswith(line)
+
+
 @pytest.mark.slow
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
@@ -102,12 +121,15 @@ def test_actors_play_on_other_hosts_and_are_stopped_with_the_run(workplace: Work
 @pytest.mark.slow
 @needs_sshd
 def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
-    workplace: Workplace, sshd: Sshd
+    workplace: Workplace, sshd: Sshd, tmp_path: Path
 ) -> None:
     # Mutation: REDIS_URL with the password among the words of the remote actor.
     secret = "p@ss word'\"$(x)"
     sshd.configure("node1", "SetEnv REDIS_CA_CERTS=/there")
-    with redis_with_password(workplace, secret):
+    server = RedisServer(tmp_path, more={"requirepass": secret})
+    with closing(server):
+        server.start()
+        workplace.address = ["--port-redis", str(server.port)]
         workplace.environment["REDIS_PASSWORD"] = secret
         workplace.start(*write_hosts(workplace, "node1 1\n"))
         workplace.argv("actor0")
@@ -118,24 +140,6 @@ def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
         workplace.press_ctrl_c()
         assert workplace.exit_code(60) == 0, workplace.output
         assert workplace.has_saved("actor0")
-
-
-@contextlib.contextmanager
-def redis_with_password(workplace: Workplace, secret: str) -> Iterator[None]:
-    from tests.conftest import RedisServer
-
-    folder = workplace.folder.parent / "guarded"
-    folder.mkdir()
-    server = RedisServer(folder)
-    server.start()
-    client = redis.Redis(port=server.port)
-    client.config_set("requirepass", secret)
-    client.close()
-    workplace.address = ["--port-redis", str(server.port)]
-    try:
-        yield
-    finally:
-        server.close()
 
 
 @needs_sshd
@@ -166,46 +170,19 @@ def test_a_host_without_keys_or_tunnel_is_told(workplace: Workplace, sshd: Sshd,
     assert workplace.run(*given) == 2
     assert "node1: Host key verification failed.; `ssh node1` must get in without" in workplace.output
     closed = Sshd(tmp_path / "closed", "AllowTcpForwarding no")
-    closed.start()
-    try:
+    with closing(closed):
+        closed.start()
         workplace.environment["PATH"] = closed.path
         assert workplace.run(*given) == 2
         assert "node1: its sshd lets no tunnel through: set AllowTcpForwarding there" in workplace.output
-    finally:
-        closed.close()
-
-
-@needs_sshd
-@pytest.mark.parametrize(
-    ("more", "line"),
-    [
-        (["--nb-actor", "3"], "--hosts, --nb-actor: hosts.txt has 1 actors; leave --nb-actor out"),
-        (["--redis-url", "rediss://127.0.0.1"], "--hosts: actors reach Redis through ssh, where its certificate names"),
-        (["--redis-url", "redis://127.0.0.1,127.0.0.2"], "--hosts: actors reach one Redis server through ssh, no cl"),
-        (["--redis-url", "redis+sentinel://127.0.0.1/it"], "--hosts: actors reach one Redis server through ssh, no "),
-        (["--redis-shards", "2"], "--hosts: actors reach one Redis server through ssh, no cluster and no Sentinels: "),
-    ],
-)
-@pytest.mark.usefixtures("sshd")
-def test_what_does_not_go_with_hosts_is_refused(workplace: Workplace, more: list[str], line: str) -> None:
-    workplace.address = []
-    assert workplace.run(*write_hosts(workplace, "node1 1\n"), *more) == 2
-    assert line in workplace.output
 
 
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_one_address_that_answers_as_a_cluster_is_refused(workplace: Workplace, tmp_path: Path) -> None:
     # Mutation: leave out what check_running has found.
-    cluster = Cluster(tmp_path / "cluster", BUNDLED, 1, replicas=False)
-    try:
-        for node in cluster.nodes:
-            node.start()
-        cluster.begin()
+    with started(Cluster(tmp_path / "cluster", BUNDLED, 1, replicas=False)) as cluster:
         workplace.address = ["--redis-url", f"redis://127.0.0.1:{cluster.masters[0].port}"]
         assert workplace.run(*write_hosts(workplace, "node1 1\n")) == 2
         assert "--hosts: actors reach one Redis server through ssh, no cluster" in workplace.output
-    finally:
-        for node in cluster.nodes:
-            node.close()
     workplace.assert_nothing_left()
