@@ -116,6 +116,16 @@ def test_the_plot_is_a_function_of_the_log(tmp_path: Path, stream: Stream) -> No
     assert (tmp_path / "before.html").read_bytes() == (tmp_path / "after.html").read_bytes()
 
 
+def test_who_reads_the_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Path, stream: Stream) -> None:
+    # Mutation: write to `path` itself in `write_reward_plot`.
+    path, records = tmp_path / "plot.html", stream(40)
+    write_reward_plot(records[:30], path, Task("pong"))
+    with path.open() as reading:
+        write_reward_plot(records, path, Task("pong"))
+        assert reading.read() == render_reward_plot(records[:30], Task("pong"))
+    assert path.read_text() == render_reward_plot(records, Task("pong"))
+
+
 def test_a_long_run_is_drawn_quickly(tmp_path: Path, stream: Stream) -> None:
     records = stream(100_000)
     start = time.process_time()
