@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.saber.results.training_log import read_records
-from tests.small import CARTPOLE, FREE
-from tests.system import EVALUATORS, LEARNER, Run, System
+from tests.small import CARTPOLE
+from tests.system import LEARNER, Run, System
 
 OPTIONS = [
     *CARTPOLE,
@@ -27,20 +27,6 @@ def test_reinforce_learns_cartpole_on_policy(redis_port: int, run_name: str, tmp
     (log,) = tmp_path.glob("*.csv")
     scores = [record.score_saber for record in read_records(log)]
     assert sum(scores[-50:]) / 50 > 66
-
-
-@pytest.mark.redis
-def test_it_cannot_be_run_without_lockstep(tmp_path: Path) -> None:
-    # Mutation: refuse when the limiter is made, after a Redis server was found.
-    nowhere = 1  # no server listens at this port
-    with Run(nowhere, "run", tmp_path, [*OPTIONS, *FREE, "--force"]) as run:
-        for who, program in (
-            (LEARNER, "launch_learner.py"),
-            ("0", "launch_actor.py"),
-            (EVALUATORS[0], "launch_actor.py"),
-        ):
-            why = "--synchronize-actors-with-learner: --agent reinforce takes turns with its actors"
-            assert run.refusal(who) == f"{program}: error: {why}; leave the option out\n"
 
 
 def test_a_learner_is_no_evaluation_actor(tmp_path: Path) -> None:
