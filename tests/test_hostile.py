@@ -1,6 +1,5 @@
 """Whole runs with peers that send what cannot be read: the learner goes on, or everybody ends with one clear line."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from tests.small import CHAIN
 from tests.system import LEARNER, Run
 
 pytestmark = pytest.mark.redis
-WAITING = f"waiting{os.getpid()}"  # the name of a run
 OPTIONS = [*CHAIN, *"--learn-start 600 --T-max 1500 --memory-capacity 1500".split()]
 
 
@@ -68,29 +66,12 @@ def test_a_number_beyond_all_does_not_spoil_the_snapshot(run: Run, client: Clien
     assert "start the run afresh" in actor.errors
 
 
-@pytest.fixture(scope="module")
-def waiting(redis_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A run whose learner waits for its actor, whatever becomes of those that come."""
-    with Run(redis_port, WAITING, tmp_path_factory.mktemp("waiting"), OPTIONS) as run:
-        learner = run.start(LEARNER)
-        learner.wait_for("Learner of run")
-        yield run
-        assert learner.exit_code is None, run.last_words()
-        learner.terminate()
-        assert learner.finish(30) == 0
-
-
-def test_an_actor_of_another_release_is_refused_at_its_start(waiting: Run) -> None:
-    errors = waiting.refusal("0", change="newer")
-    assert "wire version 1 is older than this program's 2: update the program that wrote it" in errors
-
-
-def test_weights_that_were_damaged_end_an_actor_in_one_line(waiting: Run, client: Client) -> None:
-    actor = waiting.start("0")
+def test_weights_that_were_damaged_end_an_actor_in_one_line(run: Run, client: Client, run_name: str) -> None:
+    learner, actor = run.start(LEARNER), run.start("0")
     actor.wait_for("plays chain")
 
     def damage_until_it_has_ended() -> bool:
-        for key in client.keys(f"riqx:{{{WAITING}}}:*:weights:*"):
+        for key in client.keys(f"riqx:{{{run_name}}}:*:weights:*"):
             client.set(key, b"damaged")
         return actor.exit_code is not None
 
@@ -98,3 +79,5 @@ def test_weights_that_were_damaged_end_an_actor_in_one_line(waiting: Run, client
     code, _, errors = actor.end()
     assert code == 1
     assert errors.count("\n") == 1 and "the weights in Redis" in errors
+    learner.terminate()
+    assert learner.finish(30) == 0, "it waits for its actor, whatever becomes of those that come"

@@ -20,7 +20,6 @@ from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
 from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.common import waiting
-from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.broker import actor_client, connection, lease, lua
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
@@ -119,11 +118,6 @@ def naming() -> None:
         return made._replace(metrics=made.metrics | own)
 
     Reinforce.update = named  # type: ignore[method-assign]
-
-
-def newer() -> None:
-    """Make it a release whose wire version is one higher."""
-    wire.VERSION += 1
 
 
 def saving_often() -> None:
