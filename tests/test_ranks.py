@@ -3,6 +3,7 @@
 import csv
 import re
 import signal
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -10,24 +11,66 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.processes import Process
-from tests.ranks import Ranks
+from tests.processes import Process, clean_environment
 from tests.small import FAMILIES, FREE, SHORT_CHAIN
-from tests.system import LEARNER, Result
+from tests.start_script import free_port
+from tests.system import LEARNER, Result, System
 
 pytestmark = pytest.mark.redis
 RUNS = {"rainbow_iqn": SHORT_CHAIN, **FAMILIES}
 SMALL = "--T-max 1600 --memory-capacity 4000".split()
 GONE = "another learner of this run has ended or does not answer"
+LEARNERS = (LEARNER, f"{LEARNER} 1")  # the one that leads, and the other
+
+
+class Ranks(System):
+    """A run with two learners, as torchrun starts them: each is a process with a number in its environment.
+
+    Its block begins without them if nobody is to be `started`.
+    """
+
+    def __init__(
+        self, port: int, name: str, folder: Path, options: list[str], *, actors: int = 2, started: bool = True
+    ) -> None:
+        super().__init__(port, name, folder, options, actors=actors)
+        self._started = started
+        self._words = ["-m", *self._launch, self._change, "launch_learner.py", *self.options]
+
+    def __enter__(self) -> "Ranks":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._started:
+            self.start_learners()
+            for actor in range(self._actors):
+                self.start(str(actor))
+        return self
+
+    @property
+    def learners(self) -> list[Process]:
+        """All learners; the first one leads."""
+        return [self.processes[who] for who in LEARNERS]
+
+    def start_learners(self, *more: str) -> None:
+        """Start all learners, the last one with more options."""
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+        for rank, who in enumerate(LEARNERS):
+            environment = clean_environment() | meeting | {"RANK": str(rank), "WORLD_SIZE": str(len(LEARNERS))}
+            self.processes[who] = self._all.start(
+                *self._words, *(more if rank else ()),
+                environment=environment, output=self.folder / f"{who}.txt", together=True,
+            )  # fmt: skip
+
+    def start_torchrun(self) -> Process:
+        """Start all learners by torchrun."""
+        return self._all.start(
+            "--nproc-per-node", len(LEARNERS), "--master-addr", "127.0.0.1", "--master-port", free_port(), *self._words,
+            program=str(Path(sys.executable).with_name("torchrun")),
+            environment=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"},
+            output=self.folder / "torchrun.txt", together=True,
+        )  # fmt: skip
 
 
 def words_of(family: str) -> list[str]:
     return [*RUNS[family], *SMALL]
-
-
-def begin_to_learn(system: Ranks) -> None:
-    """Wait until the run is in the middle."""
-    system.wait_for(LEARNER, "T = 800 /")
 
 
 def errors_of(process: Process) -> list[str]:
@@ -75,7 +118,7 @@ def test_learners_that_were_stopped_or_lost_one_go_on_exactly(
     redis_port: int, run_name: str, tmp_path: Path, family: str, how: str
 ) -> None:
     with Ranks(redis_port, run_name, tmp_path, words_of(family)) as system:
-        begin_to_learn(system)
+        system.wait_for(LEARNER, "T = 800 /")
         if how == "SIGTERM":
             for learner in system.learners:
                 learner.terminate()
@@ -112,9 +155,9 @@ def test_learners_with_different_settings_are_refused(
     redis_port: int, run_name: str, tmp_path: Path, more: list[str]
 ) -> None:
     with Ranks(redis_port, run_name, tmp_path, words_of("rainbow_iqn"), started=False) as system:
-        found = system.start_learners(by_rank={1: more})
-        assert [learner.finish(120) for learner in found] == [2, 2]
-        for learner in found:
+        system.start_learners(*more)
+        assert [learner.finish(120) for learner in system.learners] == [2, 2]
+        for learner in system.learners:
             (line,) = errors_of(learner)
             assert line.startswith(f"{more[0]}: is ")
             assert line.endswith("start all learners with the same settings")
