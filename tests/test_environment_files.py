@@ -47,7 +47,12 @@ def test_conda_installs_the_same_versions() -> None:
 
 
 @contextlib.contextmanager
-def redis_from_conf(server: str, folder: Path) -> Iterator[redis.Redis]:
+def redis_from_conf(server: str, folder: Path, bind: str | None = None) -> Iterator[redis.Redis]:
+    """Start a server from our file, or with another line `bind` in it, and stop it."""
+    text = (ROOT / "redis_rainbow_6379.conf").read_text()
+    changed = text if bind is None else re.sub("(?m)^bind .*$", bind, text)
+    (folder / "redis_rainbow_6379.conf").write_text(changed)
+    (folder / "results").mkdir(exist_ok=True)
     port = free_port()
     with Processes() as processes, redis.Redis(port=port) as client:
         process = processes.start("redis_rainbow_6379.conf", "--port", port, program=server, cwd=folder)
@@ -57,10 +62,14 @@ def redis_from_conf(server: str, folder: Path) -> Iterator[redis.Redis]:
         process.finish(30)
 
 
+def listening(client: redis.Redis) -> set[str]:
+    """The addresses on which this server takes connections."""
+    process = psutil.Process(client.info("server")["process_id"])
+    return {found.laddr.ip for found in process.net_connections() if found.status == psutil.CONN_LISTEN}
+
+
 @pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
-def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp_path: Path) -> None:
-    shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
-    (tmp_path / "results").mkdir()
+def test_redis_listens_on_loopback_and_keeps_what_it_was_given(server: str, tmp_path: Path) -> None:
     with redis_from_conf(server, tmp_path) as client:
         wanted = {
             "save": "",
@@ -77,16 +86,18 @@ def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp
         }
         assert {name: client.config_get(name)[name] for name in wanted} == wanted
         client.set("kept", "over a restart")
-    with redis_from_conf(server, tmp_path) as client:
+        assert "127.0.0.1" in listening(client) and listening(client) <= {"127.0.0.1", "::1"}
+        with socket.socket() as outside:  # another address of this machine, as those of its network are
+            assert outside.connect_ex(("127.0.0.2", client.connection_pool.connection_kwargs["port"])) != 0
+    with redis_from_conf(server, tmp_path, bind="bind 127.0.0.1 127.0.0.2") as client:
         assert client.get("kept") == b"over a restart"
+        assert "127.0.0.2" in listening(client), "the mutation"
     assert {path.name for path in tmp_path.iterdir()} == {"redis_rainbow_6379.conf", "results"}
 
 
 @pytest.mark.parametrize("server", OF_FOLDERS.values(), ids=OF_FOLDERS)
 def test_another_server_reads_the_file_of_the_bundled_one(server: str, tmp_path: Path) -> None:
     # Mutation: a configuration without aof-use-rdb-preamble.
-    shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
-    (tmp_path / "results").mkdir()
     with redis_from_conf(BUNDLED, tmp_path) as client:
         for number in range(1, 4):
             client.xadd("log", {"m": bytes(1000)}, id=f"{number}-0")
@@ -99,38 +110,13 @@ def test_another_server_reads_the_file_of_the_bundled_one(server: str, tmp_path:
         assert client.xlen("log") == 1 and 900 < client.ttl("lease") <= 1000
 
 
-def listening(client: redis.Redis) -> set[str]:
-    """The addresses on which this server takes connections."""
-    process = psutil.Process(client.info("server")["process_id"])
-    return {found.laddr.ip for found in process.net_connections() if found.status == psutil.CONN_LISTEN}
-
-
-@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
-def test_redis_listens_on_loopback_only(server: str, tmp_path: Path) -> None:
-    shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
-    (tmp_path / "results").mkdir()
-    with redis_from_conf(server, tmp_path) as client:
-        assert "127.0.0.1" in listening(client)
-        assert listening(client) <= {"127.0.0.1", "::1"}
-        port = client.connection_pool.connection_kwargs["port"]
-        with socket.socket() as outside:  # another address of this machine, as those of its network are
-            assert outside.connect_ex(("127.0.0.2", port)) != 0
-    conf = (tmp_path / "redis_rainbow_6379.conf").read_text()
-    (tmp_path / "redis_rainbow_6379.conf").write_text(re.sub("(?m)^bind .*$", "bind 127.0.0.1 127.0.0.2", conf))
-    with redis_from_conf(server, tmp_path) as client:
-        assert "127.0.0.2" in listening(client), "the mutation"
-
-
 @pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
 def test_redis_refuses_strangers_where_bind_was_dropped(server: str, tmp_path: Path) -> None:
     addresses = [found.address for card in psutil.net_if_addrs().values() for found in card]
     outside = next((text for text in addresses if re.match(r"[\d.]+$", text) and not text.startswith("127.")), None)
     if not outside:
         pytest.skip("needs a network card: Valkey takes every address 127.* for this machine's")
-    conf = (ROOT / "redis_rainbow_6379.conf").read_text()
-    (tmp_path / "redis_rainbow_6379.conf").write_text(re.sub("(?m)^bind .*$", "", conf))
-    (tmp_path / "results").mkdir()
-    with redis_from_conf(server, tmp_path) as client:
+    with redis_from_conf(server, tmp_path, bind="") as client:
         port = client.connection_pool.connection_kwargs["port"]
         for command in (b"PING\r\n", b"GET x\r\n"):
             with socket.create_connection((outside, port), 5) as stranger:
