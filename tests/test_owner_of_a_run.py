@@ -104,15 +104,6 @@ def test_a_second_results_folder_keeps_off_the_first_run(user: User) -> None:
     assert f"results are in {user.folder / 'third'} on " in user.refusal("first"), "what it was abandoned for"
 
 
-def test_results_that_are_moved_away_make_place_for_a_fresh_start(user: User) -> None:
-    user.learn("results")
-    first = user.run_id()
-    (user.folder / "results").rename(user.folder / "old")
-    user.learn("results")
-    assert user.run_id() != first
-    assert "results are in" in user.refusal("old")
-
-
 def test_a_run_keeps_its_name(user: User, capsys: pytest.CaptureFixture[str]) -> None:
     other = f"{user.name}b"
     user.learn("results")
