@@ -73,16 +73,21 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
     assert '<video src="replay.webm"' in (tmp_path / "card" / "README.md").read_text()
 
 
-@needs_browser
-def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "film.webm"
-    environment = make_environment(EnvironmentSettings(game="breakout", record=True), 0)
+def film_a_game(path: Path, game: str, action: int, steps: int) -> None:
+    environment = make_environment(EnvironmentSettings(game=game, record=True), 0)
     with write_video(path, 60) as film:
         environment.reset()
         film.add(environment.pictures())
-        for _ in range(30):
-            environment.step(1)
+        for _ in range(steps):
+            environment.step(action)
             film.add(environment.pictures())
+        assert not path.exists()
+
+
+@needs_browser
+def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "film.webm"
+    film_a_game(path, "breakout", 1, 30)
     seen = play_in_browser(path, tmp_path)
     assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)
     assert seen["duration"] == pytest.approx(len(frames_of(path)) / 60, abs=0.1)
@@ -115,14 +120,7 @@ def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeyp
         film.add([np.zeros((21, 16, 3), np.uint8)])
         raise KeyError
     assert list(tmp_path.iterdir()) == []
-    environment = make_environment(EnvironmentSettings(game="pong", record=True), 0)
-    with write_video(path, 60) as film:
-        environment.reset()
-        film.add(environment.pictures())
-        for _ in range(5):
-            environment.step(0)
-            film.add(environment.pictures())
-        assert not path.exists()
+    film_a_game(path, "pong", 0, 5)
     assert list(tmp_path.iterdir()) == [path]
     assert len(frames_of(path)) == 12, "21 pictures were shown"
 
