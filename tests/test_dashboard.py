@@ -47,11 +47,30 @@ def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, proc
 NAMELESS = """[...document.querySelectorAll('input, select, video, [role=img], [role=region], figure h3 + div')]
     .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby')))
     .map(e => e.outerHTML.slice(0, 100))"""
+# The least contrast of a text with the page, as WCAG 2.2 counts it, with the opacity and the greying of what is stale.
+CONTRAST = """(() => {
+    document.documentElement.classList.add('stale');
+    const numbers = text => text.match(/[0-9.]+/g).map(Number).slice(0, 3);
+    const luminance = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const paper = numbers(getComputedStyle(document.body).backgroundColor);
+    const contrasts = [...document.querySelectorAll('main *')].filter(e => e.offsetHeight && e.innerText).map(e => {
+        let rgb = numbers(getComputedStyle(e).color);
+        for (let around = e; around; around = around.parentElement) {
+            const style = getComputedStyle(around), gray = Number(style.filter.match(/grayscale[(](.*)[)]/)?.[1] ?? 0);
+            const mean = 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2];
+            rgb = rgb.map(v => v + gray * (mean - v)).map((v, i) => paper[i] + style.opacity * (v - paper[i]));
+        }
+        const [less, more] = [luminance(rgb), luminance(paper)].sort((a, b) => a - b);
+        return (more + 0.05) / (less + 0.05);
+    });
+    return Math.min(...contrasts);
+})()"""
 
 
 @pytest.mark.slow
 def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
-    # Mutation: set `innerHTML` in the place of `textContent`.
+    # Mutations: set `innerHTML` in the place of `textContent`; an opacity of 0.6 for what is stale.
     with Browser() as browser:
         for width, dark in ((1280, False), (400, True)):
             browser.open(address, width=width, dark=dark)
@@ -74,6 +93,7 @@ def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
             headings = browser.value("[...document.querySelectorAll('#metrics h3')].map(e => e.textContent)")
             assert f"train/{EVIL.replace(' ', '_')}" in headings
             assert errors(browser, address) == []
+            assert browser.value(CONTRAST) >= 4.5, "what is stale can be read"
 
 
 @pytest.mark.slow

@@ -86,37 +86,6 @@ def test_a_curve_of_one_point_is_seen_and_empty_choices_are_not(
         assert errors(browser, address) == []
 
 
-# The least contrast of a text with the page, as WCAG 2.2 counts it, with the opacity and the greying of what is stale.
-CONTRAST = """(() => {
-    document.documentElement.classList.add('stale');
-    const numbers = text => text.match(/[0-9.]+/g).map(Number).slice(0, 3);
-    const luminance = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-    const paper = numbers(getComputedStyle(document.body).backgroundColor);
-    const contrasts = [...document.querySelectorAll('main *')].filter(e => e.offsetHeight && e.innerText).map(e => {
-        let rgb = numbers(getComputedStyle(e).color);
-        for (let around = e; around; around = around.parentElement) {
-            const style = getComputedStyle(around), gray = Number(style.filter.match(/grayscale[(](.*)[)]/)?.[1] ?? 0);
-            const mean = 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2];
-            rgb = rgb.map(v => v + gray * (mean - v)).map((v, i) => paper[i] + style.opacity * (v - paper[i]));
-        }
-        const [less, more] = [luminance(rgb), luminance(paper)].sort((a, b) => a - b);
-        return (more + 0.05) / (less + 0.05);
-    });
-    return Math.min(...contrasts);
-})()"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
-def test_what_is_stale_can_be_read(address: str, dark: bool) -> None:
-    # Mutation: an opacity of 0.6.
-    with Browser() as browser:
-        browser.open(address, dark=dark)
-        browser.wait_for("document.querySelectorAll('#processes tr').length === 3")
-        assert browser.value(CONTRAST) >= 4.5
-
-
 @pytest.mark.slow
 def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
     redis_port: int, run_name: str, tmp_path: Path, processes: Processes
