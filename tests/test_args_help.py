@@ -2,27 +2,39 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 
 import pytest
 
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.args import GROUPS, Args
-from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
-from tests.interface import FLAGS, INTERFACE, agent_of, read
+from tests.interface import FLAGS, INTERFACE, agent_of, errors_of, read
 from tests.processes import run
 
+Help = Callable[..., str]
 
-def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        read("--help", "--sede", "4")
-    assert left.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
+
+@pytest.fixture
+def help_of(capsys: pytest.CaptureFixture[str]) -> Help:
+    def words_of(*words: str) -> str:
+        """Return the words of the help that a command line asks for."""
+        with pytest.raises(SystemExit) as left:
+            read(*words)
+        assert left.value.code == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    return words_of
+
+
+def test_help_mentions_everything(help_of: Help) -> None:
+    text = help_of("--help", "--sede", "4")
     assert text.startswith("usage: launch_learner.py [options] Train.")
     for group in (*GROUPS, RainbowIqnOptions):
         assert f" {group.__doc__}: " in text
         for f in dataclasses.fields(group):
-            assert f" {flag_of(f.name)} " in text
+            value = r"\[\w+\]" if f.metadata["flag"] else r"\w+"
+            assert re.search(rf" {flag_of(f.name)} {value}[ ,]", text), f"{f.name}: flags alone may go without a value"
             assert f.metadata["help"] in text
     assert "-p_red" in text
     assert text.endswith("1 cannot go on; 2 bad command, or diverged.")
@@ -35,19 +47,8 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert "evaluations/<game>_<snapshot>_seed<seed>.csv" in text
 
 
-def test_only_flags_may_go_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        read("--help")
-    text = capsys.readouterr().out
-    for f in (f for group in GROUPS for f in dataclasses.fields(group)):
-        value = r"\[\w+\]" if f.metadata["flag"] else r"\w+"
-        assert re.search(rf"{flag_of(f.name)} {value}[\s,]", text), f.name
-
-
-def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        read("-h")
-    text = " ".join(capsys.readouterr().out.split())
+def test_every_default_stands_in_the_help(help_of: Help) -> None:
+    text = help_of("-h")
     for option, default in INTERFACE:
         if agent_of(option):
             continue
@@ -56,19 +57,14 @@ def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) ->
         assert told and f"[{shown}]" in told[1], option
 
 
-def test_the_help_is_the_chosen_agent_s(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_is_the_chosen_agent_s(help_of: Help) -> None:
     for words in (["--agent", "rainbow", "--help"], ["--help", "--rainbow-only", "1"]):
-        with pytest.raises(SystemExit):
-            read(*words)
-        text = capsys.readouterr().out
+        text = help_of(*words)
         assert "--atoms INT" in text and "--kappa" not in text
-    with pytest.raises(SystemExit):
-        read("--agent", "r2d2", "--help")
-    assert "samples of an update [64]" in capsys.readouterr().out, "the agent's own default of a common option"
-    with pytest.raises(
-        UserError, match=r"^--agent: expected rainbow_iqn, .* reinforce or package.module:Class, got 'dqn'$"
-    ):
-        read("--help", "--agent", "dqn")
+    told = help_of("--agent", "r2d2", "--help")
+    assert "samples of an update [64]" in told, "the agent's own default of a common option"
+    (error,) = errors_of("--help", "--agent", "dqn")
+    assert error.startswith("--agent: expected rainbow_iqn, ")
 
 
 @pytest.mark.parametrize("options", [["--help"], ["--batch-size", "0", "--sede", "4"], ["--agent", "dqn"]])
