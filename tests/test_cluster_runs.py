@@ -1,5 +1,6 @@
-"""A whole run in lockstep on a cluster, whose masters die and whose slots move: its bytes are those of one server."""
+"""Whole runs in lockstep, in several shards and on a cluster whose masters die and whose slots move: equal bytes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,31 @@ from tests.cluster import Cluster, started
 from tests.memory.test_guarded_clusters import make_guarded
 from tests.processes import run
 from tests.small import SHORT_CHAIN
-from tests.system import LEARNER, Result, System
+from tests.system import EVALUATORS, LEARNER, Result, System
 from tests.tls import WITH_TLS
 
 pytestmark = pytest.mark.redis
 OPTIONS = [*SHORT_CHAIN, *"--learn-start 400 --T-max 1800 --log-interval 100".split()]
 SHARDS = 3
+
+
+def healthy(port: int, name: str) -> set[tuple[str, int]]:
+    """Return the processes of a run as `run_status.py` finds them."""
+    _, output, _ = run("run_status.py", "--port-redis", str(port), "--run-name", name, "--json", seconds=60)
+    (found,) = json.loads(output)["runs"]
+    return {(process["role"], process["number"]) for process in found["processes"] if process["metrics"]}
+
+
+def on_one_server(port: int, name: str, folder: Path, shards: int) -> Result:
+    """Play with evaluation actors, all of whom `run_status.py` finds."""
+    options = [*OPTIONS, "--redis-shards", str(shards), "--nb-eval-actors", "2"]
+    with System(port, name, folder, options, actors=3) as system:
+        for evaluator in EVALUATORS[:2]:
+            system.start(evaluator)
+        system.wait_for(LEARNER, "] T = 700 ")
+        expected = {("learner", 0), *(("actor", i) for i in range(3)), *(("evaluation actor", i) for i in range(2))}
+        assert healthy(port, name) == expected
+        return system.finish()
 
 
 def disturbed(cluster: Cluster, name: str, folder: Path) -> Result:
@@ -37,10 +57,15 @@ def disturbed(cluster: Cluster, name: str, folder: Path) -> Result:
 
 
 @pytest.mark.slow
-def test_lockstep_is_the_same_on_a_cluster_that_fails_over(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    # Mutations: a client that raises MOVED; no messages that are sent again; weights that are not published again.
-    with System(redis_port, run_name, tmp_path / "one", OPTIONS, actors=3) as system:
-        undisturbed = system.finish()
+def test_lockstep_is_the_same_in_shards_and_on_a_cluster_that_fails_over(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    # Mutations: a client that raises MOVED; no messages that are sent again; weights that are not published again;
+    # shards in the seeds; a reader that hands messages out as they come.
+    undisturbed, sharded = (
+        on_one_server(redis_port, f"{run_name}_{shards}", tmp_path / str(shards), shards) for shards in (1, 2)
+    )
+    assert sharded == undisturbed
     with started(Cluster(tmp_path / "nodes", "")) as cluster:
         assert disturbed(cluster, run_name, tmp_path / "cluster") == undisturbed
 
