@@ -3,7 +3,7 @@
 import signal
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -113,7 +113,8 @@ class Cluster:
             last = (i + 1) * share if i + 1 < len(self.masters) else SLOTS - lacking
             master.ask("CLUSTER", "ADDSLOTS", *range(i * share, last))
         for epoch, master in enumerate(self.masters, 1):
-            _try(lambda master=master, epoch=epoch: master.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch))
+            with suppress(redis.ResponseError):  # a node that knows others already has its epoch
+                master.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
         ids = [master.id for master in self.masters]
         wait_until(lambda: all(self._knows_all(node) for node in self.nodes), "nodes that know each other", _LIMIT_S)
         for replica, master_id in zip(self.replicas, ids, strict=False):
@@ -125,7 +126,7 @@ class Cluster:
                 wait_until(lambda: all(map(_knows_replicas, self.nodes)), "nodes that know the replicas", _LIMIT_S)
 
     def _knows_all(self, node: Node) -> bool:
-        known = cast(bytes, node.ask("CLUSTER", "NODES")).decode().splitlines()
+        known = _lines(node)
         return len(known) == len(self.nodes) and not any("handshake" in line for line in known)
 
     def master_of(self, key: str) -> Node:
@@ -198,13 +199,6 @@ def _is_linked(node: Node) -> bool:
 
 def _knows_replicas(node: Node) -> bool:
     return all(len(found) > 3 for found in node.ask("CLUSTER", "SLOTS"))
-
-
-def _try(what: Any) -> None:
-    try:
-        what()
-    except redis.ResponseError:  # a node that knows others already has its epoch
-        return
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import parse
 from tests.documents import section
 from tests.processes import ROOT, Processes, run
-from tests.start_script import Workplace
+from tests.start_script import Workplace, go_on_with
 
 
 def clean_clone(folder: Path) -> None:
@@ -190,8 +190,7 @@ def glance_at(fresh_clone: Workplace, command: list[str]) -> None:
         fresh_clone.wait_for_line(rf"\[actor {actor}\] Actor {actor} plays \S+ on .*", 120)
     fresh_clone.press_ctrl_c()
     assert fresh_clone.exit_code(90) == 0, fresh_clone.output
-    again = re.findall("^start_learning_atari: go on from here with: (.*)$", fresh_clone.output, re.MULTILINE)
-    assert [shlex.split(text)[-len(SMALL) :] for text in again] == [SMALL]
+    assert [shlex.split(text)[-len(SMALL) :] for text in go_on_with(fresh_clone)] == [SMALL]
 
 
 def evaluate(fresh_clone: Workplace, command: list[str]) -> None:
