@@ -127,6 +127,11 @@ class Workplace:
     def start(self, *options: object) -> None:
         self.start_by(*self.command(*options)[1:])
 
+    def begin(self, *options: object, who: str = "actor0") -> list[str]:
+        """Start the script without windows, and return what a process was started with; it can be told to stop now."""
+        self.start("--windows", "none", *options)
+        return self.argv(who)
+
     @property
     def output(self) -> str:
         return self.output_file.read_text()

@@ -147,8 +147,7 @@ def test_without_a_gpu_the_small_network_is_taken(workplace: Workplace) -> None:
 @pytest.mark.slow
 def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
     for start, number in enumerate((signal.SIGTERM, signal.SIGHUP), 1):
-        workplace.start("--windows", "none", "--path-to-results", "other results")
-        workplace.argv("actor0")
+        workplace.begin("--path-to-results", "other results")
         client = redis.Redis(port=workplace.port)
         assert client.incr("times started") == start
         client.close()
@@ -164,8 +163,7 @@ def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
 @pytest.mark.slow
 def test_a_second_ctrl_c_does_not_break_the_saving(workplace: Workplace) -> None:
     workplace.environment["SAVE_SECONDS"] = "1"
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.press_ctrl_c()
     for _ in range(3):
         time.sleep(0.2)
@@ -187,8 +185,7 @@ def test_what_does_not_stop_is_killed(workplace: Workplace) -> None:
     for name in ("learner", "actor0"):
         (workplace.folder / f"{name}.deaf").touch()
     workplace.environment["RAINBOW_STOP_SECONDS"] = "1"
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 1
     assert "learner did not stop in 1 s and is killed" in workplace.output
@@ -197,8 +194,7 @@ def test_what_does_not_stop_is_killed(workplace: Workplace) -> None:
 
 @pytest.mark.parametrize("code", [0, 2, 3])
 def test_the_learner_s_exit_code_is_the_script_s(workplace: Workplace, code: int) -> None:
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.tell("learner", code)
     assert workplace.exit_code() == code
     assert f"the learner has ended with exit code {code}" in workplace.output

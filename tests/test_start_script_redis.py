@@ -33,8 +33,7 @@ def test_a_redis_that_is_there_is_left_alone(workplace: Workplace, other_redis: 
 
 
 def test_a_redis_that_is_there_is_used_on_request(workplace: Workplace, other_redis: redis.Redis) -> None:
-    workplace.start("--windows", "none", "--use-running-redis")
-    workplace.argv("actor0")
+    workplace.begin("--use-running-redis")
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
     assert sorted(other_redis.keys()) == [b"mine", b"saved by actor0", b"saved by learner"]

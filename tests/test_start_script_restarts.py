@@ -15,8 +15,7 @@ from tests.start_script import Workplace, go_on_with
 
 @pytest.mark.slow
 def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) -> None:
-    workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
-    workplace.argv("actor1")
+    workplace.begin("--nb-actor", 2, *FREE, who="actor1")
     workplace.tell("actor0", 2)
     workplace.wait_for_line(".*actor 0 has ended with exit code 2; 1 of 2 still run")
     workplace.tell("actor1", 0)
@@ -30,8 +29,7 @@ def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) ->
 @pytest.mark.slow
 def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workplace) -> None:
     # Mutations: wait for the others to fail, too; take an actor that was sent home for one that has failed.
-    workplace.start("--windows", "none", "--nb-actor", 3)
-    workplace.argv("actor2")
+    workplace.begin("--nb-actor", 3, who="actor2")
     workplace.tell("actor1", 0)
     workplace.wait_for_line(".*actor 1 has ended with exit code 0; 2 of 3 still run")
     workplace.tell("actor2", 7)
@@ -45,8 +43,7 @@ def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workpl
 @pytest.mark.slow
 def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workplace: Workplace) -> None:
     # Mutation: take it for one that failed at once, and would only fail again.
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.tell("actor0", 3)
     workplace.wait_for_line(".*actor 0 has ended with exit code 3 and is started again")
     again = "actor 0 has ended with exit code 3 and is started again"
@@ -59,8 +56,7 @@ def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workpl
 def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
     # Mutations: count them among the actors that a run needs; leave them out of the stop.
     workplace.stop_the_clock()
-    workplace.start("--windows", "none", "--nb-eval-actors", 2)
-    program, *options = workplace.argv("evaluator0")
+    program, *options = workplace.begin("--nb-eval-actors", 2, who="evaluator0")
     assert (program, options[:2]) == ("launch_actor.py", ["--id-eval-actor", "0"])
     workplace.argv("evaluator1")
     workplace.argv("actor0")
@@ -83,8 +79,7 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
 def test_an_inference_server_is_started_again_and_stopped_with_the_others(workplace: Workplace) -> None:
     # Mutations: leave alone a server that has ended; leave it out of the stop.
     workplace.stop_the_clock()
-    workplace.start("--windows", "none", "--inference", "server")
-    program, *options = workplace.argv("server0")
+    program, *options = workplace.begin("--inference", "server", who="server0")
     assert (program, options[:2]) == ("launch_inference.py", ["--id-inference", "0"])
     workplace.argv("actor0")
     workplace.wait_for_line(".*starting the learner, an inference server and 1 actor.s.; results go to .*")
@@ -99,8 +94,7 @@ def test_an_inference_server_is_started_again_and_stopped_with_the_others(workpl
 @pytest.mark.slow
 def test_no_run_goes_on_without_an_inference_server_that_fails_for_good(workplace: Workplace) -> None:
     # Mutation: go on, and the actors would look for a server until Ctrl-C.
-    workplace.start("--windows", "none", "--inference", "server")
-    workplace.argv("server0")
+    workplace.begin("--inference", "server", who="server0")
     workplace.tell("server0", 2)
     assert workplace.exit_code() == 2
     assert "the run cannot go on without inference server 0; its last words: server0 is here" in workplace.output
@@ -110,8 +104,7 @@ def test_no_run_goes_on_without_an_inference_server_that_fails_for_good(workplac
 @pytest.mark.slow
 def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.stop_the_clock()
-    workplace.start("--windows", "none", "--path-to-results", "my results")
-    workplace.argv("actor0")
+    workplace.begin("--path-to-results", "my results")
     workplace.pass_time(5.5)
     workplace.tell("learner", 7)
     workplace.wait_for_line(".*learner has ended with exit code 7 and is started again")
@@ -129,8 +122,7 @@ def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> No
 def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(workplace: Workplace, first: str) -> None:
     # Mutation: Supervisor without _was_sent_home, and the learner would wait for ever.
     workplace.stop_the_clock()
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.pass_time(5.5)
     if first == "learner":
         workplace.processes("launch_learner.py")[0].kill()
@@ -154,8 +146,7 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
 @pytest.mark.parametrize("name", ["learner", "actor"])
 def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
     workplace.stop_the_clock()
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.pass_time(5.5)
     (killed,) = workplace.processes(f"launch_{name}.py")
     killed.kill()
@@ -186,8 +177,7 @@ def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_red
         (workplace.folder / launcher).write_text(
             text.replace("while not stop:", "while not stop:\n    print(1, flush=True)")
         )
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     workplace.send(signal.SIGKILL)
     assert workplace.exit_code() == -signal.SIGKILL
     wait_until(lambda: not workplace.processes("launch_learner.py") + workplace.processes("launch_actor.py"), "the end")
@@ -195,8 +185,7 @@ def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_red
         (workplace.folder / f"{name}.argv").unlink()
     with redis.Redis(port=workplace.port) as client:
         client.set("kept", 1)
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
+    workplace.begin()
     assert "taking back the server that a killed start script has left at localhost" in workplace.output
     with redis.Redis(port=workplace.port) as client:
         assert client.get("kept") == b"1"
