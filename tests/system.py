@@ -39,6 +39,7 @@ class Run:
     for the learner and for every actor; with `port` 0 these name the server. `fresh` is that of `Processes.start`.
     """
 
+    _actors = 0  # for whom the options are; 0: those that the options name
     _keeps_output = False  # in one file for all that is written under a name, errors too
     _launch: Sequence[str] = ("tests.chain.launch",)
 
@@ -49,12 +50,15 @@ class Run:
         folder: Path,
         options: list[str],
         *,
+        actors: int | None = None,
         change: str = "nothing",
         environment: dict[str, dict[str, str]] | None = None,
         fresh: bool = False,
     ) -> None:
         self.folder = folder
-        self.options = [*options, *(["--port-redis", str(port)] if port else [])]
+        self._actors = self._actors if actors is None else actors
+        self.options = [*options, *(["--nb-actor", str(self._actors)] if self._actors else [])]
+        self.options += ["--port-redis", str(port)] if port else []
         self.options += ["--run-name", name, "--path-to-results", str(folder)]
         self.processes: dict[str, Process] = {}
         self._change = change
@@ -97,23 +101,8 @@ class Run:
 class System(Run):
     """A whole run: its block begins with a learner and actors 0 to n - 1, each with a file in the run's folder."""
 
+    _actors = 1
     _keeps_output = True
-
-    def __init__(
-        self,
-        port: int,
-        name: str,
-        folder: Path,
-        options: list[str],
-        *,
-        actors: int = 1,
-        change: str = "nothing",
-        environment: dict[str, dict[str, str]] | None = None,
-        fresh: bool = False,
-    ) -> None:
-        given = [*options, "--nb-actor", str(actors)]
-        super().__init__(port, name, folder, given, change=change, environment=environment, fresh=fresh)
-        self._actors = actors
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
