@@ -57,11 +57,12 @@ def test_a_log_beyond_maxmemory(
     own_server: RedisServer, own_client: Client, processes: Processes, tmp_path: Path
 ) -> None:
     own_client.config_set("maxmemory", "100mb")
-    command = learner(own_server, tmp_path, "--memory-capacity", "500000")
+    command = learner(own_server, tmp_path, "--memory-capacity", "500000", "--nb-env-per-actor", "40")
     told = refusal(command)
     assert re.search(r"raise maxmemory.*: Redis 0\.\d GB of 0\.1 GB left of its maxmemory; --force", told), told
     assert len(told.splitlines()) == 1
     process = processes.start(*command, "--force")
+    process.wait_for("\nReplay has room for 12500 rows of each environment (40 of them); below 16000")
     process.wait_for("\nLearner of run")
     process.terminate()
     assert process.finish(60) == 0
@@ -82,17 +83,6 @@ def test_few_rows_of_replay_for_each_environment_are_told(words: str, rows: str 
     args = options.parse([*words.split(), "--learn-start", "800", "--hidden-size", "8"], "test", "")
     told = buffers.few_rows(args, make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1))
     assert (f"room for {rows};" in told) if rows else told == ""
-
-
-def test_the_learner_prints_how_few_rows_there_are(
-    own_server: RedisServer, processes: Processes, tmp_path: Path
-) -> None:
-    small = "--preset cpu --hidden-size 8 --memory-capacity 40000 --nb-env-per-actor 5".split()
-    process = processes.start(*learner(own_server, tmp_path, *small))
-    process.wait_for("\nReplay has room for 8000 rows of each environment (5 of them); below 16000")
-    process.wait_for("\nLearner of run")
-    process.terminate()
-    assert process.finish(60) == 0
 
 
 def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> None:
