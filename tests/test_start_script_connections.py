@@ -19,9 +19,10 @@ _SILENCE_S = 60
 
 
 def begin(workplace: Workplace) -> psutil.Process:
-    """Start a run with an actor on node1, and return the actor."""
+    """Start a run with an actor on node1, and return the actor; its note goes, so that another's is seen."""
     workplace.start(*write_hosts(workplace, "node1 1\n"))
     workplace.argv("actor0")
+    (workplace.folder / "actor0.argv").unlink()
     (actor,) = workplace.processes("launch_actor.py")
     return actor
 
@@ -39,25 +40,19 @@ def wait_for_another(workplace: Workplace, actor: psutil.Process) -> None:
 
 @pytest.mark.slow
 @needs_sshd
-@pytest.mark.usefixtures("sshd")
-def test_an_actor_that_is_killed_there_is_started_again(workplace: Workplace) -> None:
-    actor = begin(workplace)
-    (workplace.folder / "actor0.argv").unlink()
-    actor.kill()
-    workplace.wait_for_line(".*actor 0 on node1 has ended with exit code 137 and is started again")
-    wait_for_another(workplace, actor)
-    end(workplace)
-
-
-@pytest.mark.slow
-@needs_sshd
-@pytest.mark.parametrize("what", ["sshd", "ssh", "this side", "that side"])
-def test_a_connection_that_ends_takes_the_actor_with_it_and_another_follows(
-    workplace: Workplace, sshd: Sshd, what: str
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("actor", ".*actor 0 on node1 has ended with exit code 137 and is started again"),
+        *((what, r".*Waiting for the ssh connection to node1 \(0 sec\): .*") for what in ("sshd", "ssh", "that side")),
+        ("this side", ".* is started again"),
+    ],
+)
+def test_an_actor_ends_with_its_connection_and_another_follows(
+    workplace: Workplace, sshd: Sshd, what: str, told: str
 ) -> None:
     # Mutations: let the other side go on at the end of its input; give up at a lost connection.
     actor = begin(workplace)
-    (workplace.folder / "actor0.argv").unlink()
     if what == "that side":
         talk(workplace)
     if what == "ssh":
@@ -65,11 +60,12 @@ def test_a_connection_that_ends_takes_the_actor_with_it_and_another_follows(
         ssh.kill()
     elif what == "sshd":
         sshd.kill_sessions()
+    elif what == "actor":
+        actor.kill()
     else:
         (here if what == "this side" else there)(workplace)[0].kill()
     wait_for_another(workplace, actor)
-    lost = r".*Waiting for the ssh connection to node1 \(0 sec\): .*"
-    workplace.wait_for_line(".* is started again" if what == "this side" else lost)
+    workplace.wait_for_line(told)
     end(workplace)
 
 
@@ -111,7 +107,6 @@ def test_a_network_that_goes_without_a_word_leaves_nothing_there(workplace: Work
     """A frozen ssh, or a frozen session of sshd, takes nothing and sends nothing, and no side gets an end."""
     # Mutations: leave the time of silence out of remote_side.py; leave ServerAliveInterval out of ssh.py.
     actor = begin(workplace)
-    (workplace.folder / "actor0.argv").unlink()
     (ssh,) = [child for child in here(workplace)[0].children() if child.name() == "ssh"]
     frozen = [ssh] if side == "here" else [one for one in sshd.sessions() if one.name() == "sshd"]
     for process in frozen:
@@ -135,7 +130,6 @@ def test_a_network_that_goes_without_a_word_leaves_nothing_there(workplace: Work
 def test_a_host_that_is_away_is_waited_for(workplace: Workplace, sshd: Sshd) -> None:
     # Mutation: end at the first connection that fails.
     actor = begin(workplace)
-    (workplace.folder / "actor0.argv").unlink()
     sshd.stop()
     wait_for_ends([actor])
     workplace.wait_for_line(r".*Waiting for the ssh connection to node1 \(1\d sec\): .*refused", 60)
