@@ -18,6 +18,7 @@ from tests.small import CARTPOLE, TINY, save_untrained
 from tests.videos import frames_of
 
 BREAKOUT = "--game breakout --hidden-size 8 --architecture data-efficient --num-quantile-samples 8".split()
+SCORES = "CartPole-v1_cart_seed123.csv"
 ENDLESS = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
 
 
@@ -88,12 +89,12 @@ def test_agents_with_a_memory_or_a_policy_play_too(evaluations: Evaluations, tmp
     assert [row[0] for row in evaluations.rows("CartPole-v1_model_seed123.csv")] == ["0", "1", "2"]
 
 
-def wait_for_rows(evaluations: Evaluations, process: Process, name: str, count: int) -> None:
-    def are_there() -> bool:
-        return (evaluations.folder / "evaluations" / name).exists() and len(evaluations.rows(name)) >= count
-
-    process.wait_until(are_there, f"{count} rows", 200)
+def begin(evaluations: Evaluations, cartpole: Path, count: int) -> Process:
+    """Start an evaluation without end, and wait until so many episodes are in SCORES."""
+    process, path = evaluations.start(cartpole, *ENDLESS), evaluations.folder / "evaluations" / SCORES
+    process.wait_until(lambda: path.exists() and len(evaluations.rows(SCORES)) >= count, f"{count} rows", 200)
     assert process.exit_code is None
+    return process
 
 
 def workers_of(process: Process) -> list[psutil.Process]:
@@ -117,15 +118,13 @@ def words_of(process: psutil.Process) -> str:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluations, cartpole: Path) -> None:
-    process = evaluations.start(cartpole, *ENDLESS)
-    wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 30)
+    process = begin(evaluations, cartpole, 30)
     children = process.children()
     assert len(children) >= 2
     process.press_ctrl_c()
     code, out, errors = process.end()
     assert (code, errors) == (0, "")
-    rows = evaluations.rows("CartPole-v1_cart_seed123.csv")
-    assert len(rows) >= 30
+    assert len(rows := evaluations.rows(SCORES)) >= 30
     assert sum(line.startswith("episode ") for line in out.splitlines()) == len(rows)
     assert f"\n{len(rows):,} episodes" in out
     assert f"stopped: {len(rows):,} of 1,000,000 episodes" in out
@@ -160,7 +159,7 @@ def test_ctrl_c_does_not_wait_for_a_process_that_still_loads(evaluations: Evalua
 
 @pytest.mark.slow
 def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, cartpole: Path) -> None:
-    path = evaluations.folder / "evaluations" / "CartPole-v1_cart_seed123.csv"
+    path = evaluations.folder / "evaluations" / SCORES
     more = [*CARTPOLE[:2], "--evaluation-episodes", "60", "--evaluation-workers", "2"]
     _, undisturbed, _ = evaluations.run(cartpole, *more)
     whole = path.read_bytes()
@@ -187,18 +186,16 @@ def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, car
 def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
     evaluations: Evaluations, cartpole: Path
 ) -> None:
-    process = evaluations.start(cartpole, *ENDLESS)
-    wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
+    process = begin(evaluations, cartpole, 3)
     children = process.children()
     process.kill()
     wait_for_ends(children)
-    assert len(evaluations.rows("CartPole-v1_cart_seed123.csv")) >= 3
+    assert len(evaluations.rows(SCORES)) >= 3
 
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: Evaluations, cartpole: Path) -> None:
-    process = evaluations.start(cartpole, *ENDLESS)
-    wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
+    process = begin(evaluations, cartpole, 3)
     workers_of(process)[0].kill()
     code, out, errors = process.end()
     assert code == 1

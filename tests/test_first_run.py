@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.deadline import wait_until
 from tests.system import LEARNER, Run
 
@@ -17,16 +18,10 @@ SETTINGS = "--preset cpu --T-max 200000 --log-interval 10000 --evaluation-interv
 
 def best_mean(folder: Path) -> float:
     """The best mean score of EPISODES training episodes in a row, by the training log as far as it is written."""
-    logs = list(folder.glob("*.csv"))
-    lines = logs[0].read_text().splitlines() if logs else []
-    if len(lines) <= EPISODES:
+    scores = [record.score_saber for log in folder.glob("*.csv") for record in read_records(log)]
+    if len(scores) < EPISODES:
         return 0.0
-    columns = lines[0].split(",")
-    rows = [line.split(",") for line in lines[1:]]
-    if len(rows[-1]) < len(columns):
-        del rows[-1]  # still being written
-    scores = np.array([float(row[columns.index("score_saber")]) for row in rows])
-    return float(np.convolve(scores, np.ones(EPISODES) / EPISODES, "valid").max(initial=0))
+    return float(np.convolve(scores, np.ones(EPISODES) / EPISODES, "valid").max())
 
 
 def processor_time_of_children() -> float:
