@@ -10,9 +10,12 @@ from gymnasium import spaces
 
 
 class Failing(gymnasium.Env[Any, Any]):
-    """Episodes of five steps."""
+    """Episodes of five steps, of which there are no pictures."""
 
-    def __init__(self) -> None:
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         self.observation_space, self.action_space = spaces.Box(0, 1, (3,)), spaces.Discrete(2)
         self._calls: dict[str, int] = {}
         self._step = 0
@@ -30,6 +33,8 @@ class Failing(gymnasium.Env[Any, Any]):
         self._may_fail("step")
         self._step += 1
         return self._seen(), 1.0, self._step == 5, False, {}
+
+    def render(self) -> None: ...
 
     def _seen(self) -> Any:
         return np.full(3, self._step / 5, np.float32)

@@ -8,8 +8,9 @@ import pytest
 from rainbow_iqn_apex.monitoring.film import FilmSlot
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown
 from tests.deadline import wait_until
+from tests.failing import FAILING
 from tests.processes import run
-from tests.small import CARTPOLE, FREE, TINY
+from tests.small import FREE, TINY
 from tests.system import EVALUATORS, LEARNER, Run
 from tests.videos import frames_of
 
@@ -51,21 +52,9 @@ def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, ru
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py --id-eval-actor 0"])
 def test_an_environment_without_pictures_is_refused_at_once(program: str, tmp_path: Path) -> None:
     # Mutation: look for pictures only when the first episode begins.
-    code = """
-import runpy, sys
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-class Plain(CartPoleEnv):
-    metadata = {"render_modes": []}
-    def render(self):
-        return None
-gymnasium.register("Plain-v0", Plain)
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-    words = [*program.split(), *CARTPOLE, "--env", "gymnasium:Plain-v0", *TINY, "--path-to-results", tmp_path / "x"]
-    ended = run("-c", code, *words, "--port-redis", "1", "--record-evaluations")
+    words = [*program.split(), *FAILING.split(), *TINY, "--history-length", "1", "--path-to-results", tmp_path / "x"]
+    ended = run(*words, "--port-redis", "1", "--record-evaluations")
     (line,) = ended.errors.splitlines()
     assert (ended.code, ended.out) == (2, "")
-    name = program.split()[0]
-    assert line.startswith(f"{name}: error: --record-evaluations: cannot record Plain-v0: it draws no pictures"), line
+    told = "error: --record-evaluations: cannot record tests.failing:Failing-v0: it draws no pictures"
+    assert line.startswith(f"{program.split()[0]}: {told}"), line
