@@ -20,7 +20,7 @@ from tests.chain.changes import SHOWN
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run
 from tests.small import FAMILIES
-from tests.start_script import free_port
+from tests.start_script import free_port, is_listening
 from tests.system import LEARNER, System
 
 EXTRAS = ("tensorboard", "prometheus_client", "wandb", "trackio")
@@ -56,8 +56,7 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
                 return str(answer.read().decode())
 
         def is_scraped() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0 and "riqx_train_given" in scraped()
+            return is_listening(port) and "riqx_train_given" in scraped()
 
         wait_until(is_scraped, system.last_words, 60)
         families = {family.name: family for family in text_string_to_metric_families(scraped())}

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rainbow_iqn_apex.memory.limiter import Crew
+from rainbow_iqn_apex.programs import snapshot
 from tests.small import FREE, SHORT_CHAIN
 from tests.system import LEARNER, Result, System
 
@@ -79,9 +79,7 @@ def test_rounds_that_a_killed_learner_has_not_saved_count_for_those_who_played_t
 
 
 def newest_checkpoint(folder: Path) -> dict[str, Any]:
-    path = max(folder.glob("last_model_*.pth"), key=lambda path: int(path.stem.split("_")[-1]))
-    saved: dict[str, Any] = torch.load(path, weights_only=True)
-    return saved
+    return snapshot.load(snapshot.last_models(folder, "chain")[0], "test")
 
 
 @pytest.mark.redis
