@@ -23,11 +23,7 @@ def run(redis_port: int, run_name: str, tmp_path: Path) -> Iterator[Run]:
 @pytest.mark.slow
 @pytest.mark.parametrize("lockstep", ["True", "False"])
 def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_actor_s(
-    run: Run,
-    client: Client,
-    run_name: str,
-    tmp_path: Path,
-    lockstep: str,
+    run: Run, client: Client, run_name: str, tmp_path: Path, lockstep: str
 ) -> None:
     more = ["--synchronize-actors-with-learner", lockstep, "--force"]
     learner, actor = run.start(LEARNER, *more), run.start("0", *more, change="corrupting")

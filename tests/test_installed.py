@@ -59,12 +59,10 @@ def test_a_command_names_a_module_beside_the_others(command: str) -> None:
 
 def install(python: Path, *words: str, program: tuple[str, ...] = ("pip",), folder: Path) -> None:
     """Install into an environment; skip the test where no index can be reached."""
-    done = subprocess.run(
-        [python, "-m", *program, "install", *words], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if done.returncode and any(text in done.stderr for text in NO_INDEX):
+    done = run("-m", *program, "install", *words, program=str(python), cwd=folder, seconds=600)
+    if done.code and any(text in done.errors for text in NO_INDEX):
         pytest.skip("no package index can be reached")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.errors
 
 
 def make_environment(folder: Path, python: str = sys.executable) -> Path:
@@ -82,11 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("installed")
     clean_clone(folder / "checkout")
     python = make_environment(folder / "venv")
-    others = Path(
-        subprocess.check_output(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
-        ).strip()
-    )
+    (others,) = (folder / "venv").glob("lib/python*/site-packages")
     (others / "requirements.pth").write_text("".join(f"{path}\n" for path in PACKAGES))
     (others / "agents.py").write_text("raise ImportError('a package of somebody else')\n")
     install(python, ".", folder=folder / "checkout")
@@ -277,13 +271,11 @@ def test_other_ways_to_install(place: Path, tmp_path: Path, way: str) -> None:
 @pytest.mark.parametrize("version", PYTHONS)
 def test_there_is_a_set_of_packages_for_each_python(version: str, tmp_path: Path) -> None:
     output = tmp_path / "requirements.txt"
-    command = ["uv", "pip", "compile", "--all-extras", "--no-header", "--python-version", version, "-o", str(output)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "pyproject.toml"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode and NO_INDEX[0] in done.stderr:
+    words = ["--all-extras", "--no-header", "--python-version", version, "-o", output, "pyproject.toml"]
+    done = run("-m", "uv", "pip", "compile", *words, seconds=600)
+    if done.code and NO_INDEX[0] in done.errors:
         pytest.skip("no package index can be reached")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.errors
     found = pins([line.split(" ")[0] for line in output.read_text().splitlines()])
     assert {re.sub("[-_.]+", "-", name): pin for name, pin in pins(requirements()).items()}.items() <= found.items()
     assert "tensorboard" in found
