@@ -194,16 +194,12 @@ def test_a_run_that_goes_back_to_its_former_server_logs_its_scores(
     with Run(redis_port, run_name, folder, GOING_ON) as run:
         play(run)
         run.processes[LEARNER].kill()
-    with Run(own_server.port, run_name, folder, GOING_ON) as run:
-        assert f"--port-redis {redis_port}: go on there" in run.refusal(LEARNER)
-        play(run, "--abandon-other-run")
-        run.processes[LEARNER].terminate()
-        assert run.processes[LEARNER].finish() == 0
-    with Run(redis_port, run_name, folder, GOING_ON) as run:
-        assert f"--port-redis {own_server.port}: go on there" in run.refusal(LEARNER)
-        play(run, "--abandon-other-run")
-        run.processes[LEARNER].terminate()
-        assert run.processes[LEARNER].finish() == 0
+    for port, former in ((own_server.port, redis_port), (redis_port, own_server.port)):
+        with Run(port, run_name, folder, GOING_ON) as run:
+            assert f"--port-redis {former}: go on there" in run.refusal(LEARNER)
+            play(run, "--abandon-other-run")
+            run.processes[LEARNER].terminate()
+            assert run.processes[LEARNER].finish() == 0
     log.unlink()
     with Run(redis_port, run_name, folder, GOING_ON) as run:
         play(run)
