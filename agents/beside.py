@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = False) -> Callable[[], T]:
-    """Begin to compute without gradient; the returned function waits for the result, or raises its exception.
+    """Begin to compute without gradient; the returned function waits for the result, or raises a thread's exception.
 
     The caller computes it `at_once` if what it does next changes what this reads; so it does where no core is left.
     """
@@ -30,27 +30,28 @@ def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = Fa
     if device.type == "cpu" and not at_once and torch.get_num_threads() < _cores():
         return _thread().submit(without_gradient).result
     if device.type == "cuda" and not at_once:
-        return _in_another_stream(device, without_gradient)
+        return _Pass(device, without_gradient)
     result = without_gradient()
     return lambda: result
 
 
-def _in_another_stream(device: torch.device, compute: Callable[[], T]) -> Callable[[], T]:
-    """Begin after all that the caller has launched; what it launches after the returned function comes after this.
+class _Pass(Generic[T]):
+    """A pass in a GPU's second stream, begun after all that the caller has launched so far; call it for the result.
 
-    So neither stream writes into memory that the other one still reads: each reuses its own alone, the one after the
-    next beginning, the other after this end.
+    What the caller launches after that call runs after the pass. Memory is safe for two reasons. The inputs are the
+    caller's, whose stream may write into them again once they are dropped: `_compute` holds them until the call. The
+    result is of the second stream's memory, which that stream writes into only after its next beginning.
     """
-    stream = next(_streams(device))
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        result = compute()
 
-    def wait(_: object = compute) -> T:  # what it reads must stay until here
-        torch.cuda.current_stream(device).wait_stream(stream)
-        return result
+    def __init__(self, device: torch.device, compute: Callable[[], T]) -> None:
+        self._device, self._compute, self._stream = device, compute, next(_streams(device))
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._stream):
+            self._result = compute()
 
-    return wait
+    def __call__(self) -> T:
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        return self._result
 
 
 @cache

@@ -2,6 +2,10 @@
 
 import multiprocessing
 import threading
+import weakref
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,6 +64,24 @@ def test_others_compute_at_once(device: str, at_once: bool) -> None:
     found = beside(torch.device(device), compute, at_once=at_once)
     assert threads == [threading.current_thread()]
     assert found() is False and len(threads) == 1
+
+
+def test_a_pass_in_a_second_stream_keeps_what_it_reads_until_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a GPU, `test_gpu.py` shows by the results that it does; here its streams only note their order."""
+    # Mutation: let go of `compute` where it was called.
+    order: list[str] = []
+    main, side = (SimpleNamespace(wait_stream=lambda _, name=name: order.append(name)) for name in ("main", "side"))
+    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._streams", lambda _: iter([side]))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: main)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    read = torch.ones(2)
+    alive = weakref.ref(read)
+    found = beside(torch.device("cuda", 0), partial(torch.sum, read))
+    del read
+    assert order == ["side"] and alive() is not None, "begun behind the caller's work"
+    assert found().item() == 2 and order == ["side", "main"]
+    del found
+    assert alive() is None
 
 
 def test_no_core_is_taken_from_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,21 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
 
 @gpu
 @with_gpu
+@pytest.mark.parametrize("name", RAINBOWS)
+def test_a_pass_that_is_begun_an_update_ahead_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learners that make updates together record no graph, and begin with the next batch's target pass."""
+    device, found = torch.device("cuda", 0), []
+    for is_ahead in (True, False):
+        agent, replay = learner(name, "cuda")
+        if not is_ahead:
+            monkeypatch.setattr(agent, "expect", lambda *_: None)
+        trainer = EagerTrainer(agent, replay, 10, device, LoopClock(*PARTS))
+        found.append(torch.tensor([metrics["loss"].item() for metrics in trainer(turns([0.4] * 30))]))
+    torch.testing.assert_close(*found, rtol=1e-2, atol=1e-3)
+
+
+@gpu
+@with_gpu
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("case", RECORDED)
 def test_every_recorded_update_does_what_its_operations_do(
