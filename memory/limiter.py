@@ -11,9 +11,10 @@ So the two work at the same time, never more than a round apart (`max_policy_lag
 are used when depends on no process's speed. With `max_policy_lag` 0 they take turns: the learner trains in round r
 on all rows of the rounds up to r, which were played with the weights that it has then.
 
-Without `synchronize` no process waits, except an actor whose unread experience would overrun the replay. Each process
-counts rounds of its own: the learner publishes after `round_steps` steps of its count, and an actor pulls after as many
-of its own steps. So an actor's load on Redis does not grow with the number of actors.
+Without `synchronize` no process waits, except an actor whose unread experience would overrun the replay or queue, and
+is more than a chunk of each of its environments. Each process counts rounds of its own: the learner publishes after
+`round_steps` steps of its count, and an actor pulls after as many of its own steps. So an actor's load on Redis does
+not grow with the number of actors.
 
 The number of actors may change when a run is resumed. In lockstep the actors that stay then play the rounds that are
 under way, and all actors begin together with the next round: what is played and learned depends on these rounds alone.
@@ -27,6 +28,7 @@ from msgspec import Meta
 
 from rainbow_iqn_apex.common.schema import Whole, parse
 
+_LEAST_UNREAD = 16  # messages beside a chunk of each environment
 MAX_ACTORS = 4096  # of a run: no peer that may write to Redis can make the learner read more logs than these
 
 
@@ -68,10 +70,10 @@ class RateLimiter:
     ) -> "RateLimiter":
         """Limit a run that has had these crews (none: it begins with `nb_actor`) to `max_chunks` unread messages.
 
-        An actor may have sent two chunks of each environment in any case. They come at the same time, and with room for
-        fewer it would play nothing until the learner has told how far it has read.
+        An actor may have sent a chunk of each environment, and some, in any case. They come at the same time, and with
+        room for fewer it would play nothing until the learner has told how far it has read.
         """
-        most = max(16, 2 * nb_env_per_actor, max_chunks // nb_actor)
+        most = max(_LEAST_UNREAD + nb_env_per_actor, max_chunks // nb_actor)
         limiter = cls(synchronize, wanted_steps, nb_env_per_actor, most, crews, max_policy_lag)
         return limiter if crews else replace(limiter, crews=(Crew(0, 0, nb_actor, limiter._env_steps(nb_actor)),))
 

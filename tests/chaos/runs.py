@@ -39,7 +39,7 @@ NEWEST, ELITE = 60, 40  # sequences of a mixture's tables
 CONSTANT = "--lr-IMPALA 1e-30 --lr-R2D2 1e-30".split()  # so that the weights that acted are known
 # The most messages of an actor that wait without lockstep, beside those in a queue: `RateLimiter.max_unread`, those of
 # one more round (a chunk has 5 steps, an episode 8 at least), what the reader holds decoded, and what one read brings.
-BACKLOG = 16 + (ROUND // 5 + ROUND // 8 + 2 * ENVS) + 16 + 32
+BACKLOG = 16 + ENVS + (ROUND // 5 + ROUND // 8 + 2 * ENVS) + 16 + 32
 Disturb = Callable[[Chaos], None]
 
 
