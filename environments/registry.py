@@ -142,10 +142,11 @@ def observes_pictures(env: str, own: OwnOptions) -> bool:
     if env == EnvironmentSettings.env:
         return True
     try:
-        with closing(make_environment(EnvironmentSettings(env=listed(env)[0], own=own), 0)) as environment:
-            return environment.spec.observation.is_picture
+        environment = make_environment(EnvironmentSettings(env=listed(env)[0], own=own), 0)
     except Exception:  # noqa: BLE001 - users' code raises what it likes; where it is to be played, that is told
         return False
+    with closing(environment):
+        return environment.spec.observation.is_picture
 
 
 def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
