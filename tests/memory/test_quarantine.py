@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_kept_with_the_reason_and_the_rest_goes_on(
     client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torn = encode_message(Episode({"number": 5}))[:-1]
-    say(client, keys, 0, 1, Joined(0), other_version(2), b"", BAD * 4, torn, Episode({"number": 1}))
+    say(client, keys, 0, 1, Joined(0), other_version(2), other_version(0), BAD * 4, torn, Episode({"number": 1}))
     client.xadd(keys.log(0), {"other": b""}, id="7-0")
     say(client, keys, 0, 8, Episode({"actor": 3}), Episode({"actor": 0}))
     with open_inbox(client, keys) as inbox:
@@ -65,6 +65,7 @@ def test_what_cannot_be_read_is_kept_with_the_reason_and_the_rest_goes_on(
     found = kept(client, keys)
     assert list(found) == ["2-0", "3-0", "4-0", "5-0", "7-0", "8-0"]
     assert found["2-0"][b"reason"] == b"wire version 2 is newer than this program's 1: update this program"
+    assert found["3-0"][b"reason"].startswith(b"wire version 0 is older")
     assert found["4-0"][b"data"] == BAD * 4 and found["4-0"][b"bytes"] == b"36"
     assert b"magic" in found["4-0"][b"reason"] and b"checksum" in found["5-0"][b"reason"]
     assert b"another actor's" in found["8-0"][b"reason"]
