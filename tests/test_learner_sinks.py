@@ -73,8 +73,10 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
     assert "n_updates_2 3.0000" in told and "seldom 0.5000" in told
     values = {tag: float(place) for place, tag in enumerate(SHOWN.values(), 1)}
     assert values.items() <= given.items() and len(given) <= 58, "and two that are in the list"
-    *_, line = (folder / "chain_metrics.jsonl").read_text().splitlines()
-    assert values.items() <= json.loads(line)["values"].items() and json.loads(line)["values"]["train/n_updates"] > 100
+    written: dict[str, float] = {}  # a last line may come without an update after the one before it
+    for line in (folder / "chain_metrics.jsonl").read_text().splitlines():
+        written |= json.loads(line)["values"]
+    assert values.items() <= written.items() and written["train/n_updates"] > 100
     runs = EventMultiplexer().AddRunsFromDirectory(str(folder / "chain_tensorboard"))
     assert list(runs.Reload().Runs()) == [run_name]
     events = runs.GetAccumulator(run_name)
