@@ -24,7 +24,8 @@ OPTIONS = [
 ]
 KEPT = 400  # sequences of a table, most of which are far older than what waits
 MIX = f"--replay-mix queue:0.5,uniform:0.5:{KEPT} --queue-size 2".split()
-WAITING = 2 * BATCH + 16 + 2 * 16 + 2 * ENVS  # chunks: in the queue, read ahead, unread of each actor, under way
+# Chunks in the queue, read ahead, unread of each actor (`RateLimiter.max_unread`), and under way.
+WAITING = 2 * BATCH + 16 + 2 * (16 + ENVS) + 2 * ENVS
 
 
 @pytest.mark.slow
