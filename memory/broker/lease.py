@@ -15,6 +15,7 @@ from rainbow_iqn_apex.memory.broker.lease_owner import name_of_this_process, rea
 from rainbow_iqn_apex.memory.broker.transport import HeldLease, Scripts
 
 TTL_MS = 10_000
+_RENEWALS = 4  # in that time
 
 
 class _Redlock(Redlock):  # type: ignore[misc]  # has no types
@@ -122,7 +123,7 @@ class Lease:
         self._scripts.break_lease(self._key, held.value, TTL_MS)
 
     def _keep(self) -> None:
-        while not self._left.wait(TTL_MS / 4000):
+        while not self._left.wait(TTL_MS / _RENEWALS / 1000):
             try:
                 if not all(self._scripts.renew(key, self.token, TTL_MS) for key in (self._key, *self._copies)):
                     self._error = LeaseLostError(
@@ -132,6 +133,11 @@ class Lease:
             except Exception as error:  # noqa: BLE001 - raised again by `check` in the main thread
                 self._error = RunError(f"the lease of {self._what} could not be renewed: {error}")
                 return
+
+
+def is_fresh(held: HeldLease) -> bool:
+    """Return whether a lease was renewed so lately that its holder lives, or was killed a moment ago."""
+    return held.left_ms > TTL_MS * (1 - 1.5 / _RENEWALS)
 
 
 def _holder(held: HeldLease) -> str:

@@ -12,11 +12,9 @@ from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys, newest_version
+from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, newest_version
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import Packet
-
-_MOST_LEASE = 200  # bytes that are compared: a lease begins with a random value
 
 
 class RunOver(Stopped):
@@ -32,15 +30,13 @@ def wait_for_run(
     A killed learner leaves its record and, for a while, its lease. So other settings are refused only in a record that
     was written during this wait. `command` returns the command that starts the learner, see `ExpectedActors`.
     """
-    first = read_run(client, name)
+    first, scripts = read_run(client, name), Scripts(client)
     waiting = WaitReporter(
         f"the learner of run {name!r}", hint=ExpectedActors(client, Keys(name, ""), 0, command).absent
     )
     while True:
         record = read_run(client, name)
-        leader = client.getrange(Keys(name, "").learner_lease, 0, _MOST_LEASE - 1)  # others may have written more
-        # A learner takes the lease before it decides whether it goes on with the run of the record.
-        if record and record.status == "running" and leader and record.leader[:_MOST_LEASE] in (b"", leader):
+        if record and record.is_led_by(scripts.read_lease(Keys(name, "").learner_lease)):
             _refuse_other_version(record, name)
             if not (differing := _differing(record, name, settings)):
                 return record

@@ -9,7 +9,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.transport import last_sequence
+from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
@@ -219,3 +219,19 @@ def test_a_server_that_stays_away_ends_the_actor(
         for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):
             with pytest.raises(RunError):
                 use()
+
+
+def test_an_actor_with_a_state_waits_until_the_learner_has_shown_that_it_lives(client: Client, run_name: str) -> None:
+    """A killed learner's record may be older than what the next one goes on from, but a server may still hold it."""
+    lease_key = Keys(run_name, "id").learner_lease
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.write_progress("running", 0, 0, {})
+
+        def left_after_waiting() -> int:
+            client.pexpire(lease_key, lease.TTL_MS // 2)  # as if it was not renewed of late
+            assert actor.written_record().status == "running"
+            return client.pttl(lease_key)
+
+        assert left_after_waiting() <= lease.TTL_MS // 2, "there is nothing that may be too old"
+        play(actor, 1)
+        assert left_after_waiting() > lease.TTL_MS // 2
