@@ -1,11 +1,12 @@
 """What an agent's `--preset cpu` learns by the clock: runs of equal minutes on both cores, then an evaluation.
 
-    python -m benchmarks clock run impala --game qbert --minutes 10
+    python -m benchmarks clock run impala --game qbert --minutes 5 30 --frames 10e6
     python -m benchmarks clock report
 
-`run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes, and plays
-episodes with the last weights: policies draw their actions, values take the best. It writes both scores, the curve,
-steps, machine and commit to benchmarks/results/. `report` prints one table of them, beside random play.
+`run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes or frames, and
+plays episodes with the last weights: policies draw their actions, values take the best. Then it goes on with the same
+run to the next of them; what evaluations take is no time of the run. It writes both scores, the curve, steps, machine
+and commit to benchmarks/results/. `report` prints one table of them, beside random play.
 """
 
 import argparse
@@ -14,16 +15,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.learning import RESULTS
 from benchmarks.learning_report import cell, number
 from benchmarks.learning_runs import describe, summary
-from benchmarks.processes import watch_start_script
+from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import RunError, UserError
@@ -45,7 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running = commands.add_parser("run", help="train one agent on one game, and evaluate it")
     running.add_argument("agent", choices=AGENTS)
     running.add_argument("--game", required=True, help="of Atari")
-    running.add_argument("--minutes", type=float, default=30.0, help="of training, from the command on [%(default)s]")
+    running.add_argument("--minutes", type=float, nargs="*", default=[30.0], help="of training [30]")
+    running.add_argument("--frames", type=float, nargs="*", default=[], help="of training, behind all minutes")
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
     running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
@@ -63,31 +66,56 @@ def measure(args: argparse.Namespace) -> tuple[()]:
             f"--game: measure random play first: python -m benchmarks learning baselines --game {args.game}"
         )
     else:
-        result = _run(args)
-        path: Path = RESULTS / f"{result['configuration']}_{args.game}_{args.seed}.json"
-        path.write_text(json.dumps(result) + "\n")
-        print(path, {name: result[name] for name in ("agent_steps", "training", "evaluation")}, file=sys.stderr)
+        for result in _run(args):
+            path: Path = RESULTS / f"{result['configuration']}_{args.game}_{args.seed}.json"
+            path.write_text(json.dumps(result) + "\n")
+            print(path, {name: result[name] for name in ("agent_steps", "training", "evaluation")}, file=sys.stderr)
     return ()
 
 
-def _run(args: argparse.Namespace) -> dict[str, Any]:
-    """Train for so long, and evaluate what was learned; raises RunError if a program fails."""
+def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Train for so long, evaluate what was learned, and go on; raises RunError if a program fails."""
     words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
-    described = describe(f"{_PREFIX}{args.minutes:g}-{args.agent}", args.game, args.seed, command, settings)
+    described = describe("", args.game, args.seed, command, settings)
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="clock-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(args.port), "--windows", "none"]
         place += ["--log-interval", str(_LOG_INTERVAL)]
-        passed = watch_start_script([*words, *place], lambda lines: lines[-1].seconds >= 60 * args.minutes)
-        records = TrainingLog(Path(folder, f"{args.game}.csv")).records
-        if not records:
-            raise RunError("no episode has ended; --minutes: give more of them")
-        evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
-    measured = {"minutes": round(passed[-1].seconds / 60, 2), "agent_steps": passed[-1].steps}
-    training = summary([record.score_saber for record in records[-_LAST:]])
-    return described | measured | {"training": training, "evaluation": summary(evaluation), "curve": _curve(records)}
+        spent = 0.0
+        for mark in _marks(args.minutes, args.frames, settings["action_repeat"]):
+            passed = watch_start_script([*words, *place], partial(mark.is_reached, spent))
+            spent += passed[-1].seconds
+            records = TrainingLog(Path(folder, f"{args.game}.csv")).records
+            if not records:
+                raise RunError("no episode has ended; --minutes: give more of them")
+            evaluation = _evaluate(args.episodes, Path(folder), mark.name, drawn="stochastic" in settings)
+            yield described | {
+                "configuration": f"{_PREFIX}{mark.name}-{args.agent}",
+                "minutes": round(spent / 60, 2),
+                "agent_steps": passed[-1].steps,
+                "training": summary([record.score_saber for record in records[-_LAST:]]),
+                "evaluation": summary(evaluation),
+                "curve": _curve(records),
+            }
+
+
+class _Mark(NamedTuple):
+    """A moment of a run at which it is evaluated, after so many seconds and agent steps."""
+
+    name: str
+    seconds: float = 0.0
+    steps: float = 0.0
+
+    def is_reached(self, spent: float, lines: list[Passed]) -> bool:
+        """Return whether a run that had `spent` seconds before has come so far."""
+        return spent + lines[-1].seconds >= self.seconds and lines[-1].steps >= self.steps
+
+
+def _marks(minutes: list[float], frames: list[float], action_repeat: int) -> list[_Mark]:
+    timed = [_Mark(f"{most:g}", seconds=60 * most) for most in sorted(minutes)]
+    return timed + [_Mark(f"{most / 1e6:g}M", steps=most / action_repeat) for most in sorted(frames)]
 
 
 def _curve(records: Sequence[EpisodeRecord]) -> list[list[float]]:
@@ -98,14 +126,15 @@ def _curve(records: Sequence[EpisodeRecord]) -> list[list[float]]:
     return [[part * last // _PARTS, round(fmean(record.score_saber for record in ended), 1)] for part, ended in found]
 
 
-def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:
+def _evaluate(episodes: int, folder: Path, name: str, *, drawn: bool) -> list[float]:
     """Return the scores of episodes that the last weights of a run play; raises RunError if the program fails."""
-    command = [sys.executable, "test_multiple_seed.py", "--model", str(folder), "--path-to-results", str(folder)]
+    results = folder / f"after-{name}"
+    command = [sys.executable, "test_multiple_seed.py", "--model", str(folder), "--path-to-results", str(results)]
     command += ["--evaluation-episodes", str(episodes), *(["--stochastic", "True"] if drawn else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunError(f"{' '.join(command)} has ended with exit code {done.returncode}:\n{done.stderr}")
-    (path,) = folder.glob("evaluations/*.csv")
+    (path,) = results.glob("evaluations/*.csv")
     return [episode.record.score_saber for episode in read_evaluation(path)]
 
 
