@@ -12,12 +12,12 @@ from rainbow_iqn_apex.memory.broker.inference_servers import Address
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.programs.inference import tcp
 from rainbow_iqn_apex.programs.inference.messages import (
-    LENGTH,
     MOST_GREETING,
     Challenge,
     Hello,
     Refusal,
     Welcome,
+    cut,
     hear,
     is_proof,
     proof,
@@ -91,7 +91,7 @@ class Link:
     def receive(self, seconds: float, most: int = MOST_ANSWER) -> bytes | None:
         """Return the next message, None if it does not come within so many seconds; raises OSError or Refusal."""
         end = time.monotonic() + seconds
-        while (found := self._cut(most)) is None:
+        while (found := cut(self._in, most)) is None:
             if (left := end - time.monotonic()) <= 0:
                 return None
             self._socket.settimeout(left)
@@ -105,19 +105,6 @@ class Link:
     def _greeting(self) -> bytes:
         if (data := self.receive(self._patience.seconds, MOST_GREETING)) is None:
             raise TimeoutError("the inference server does not answer")
-        return data
-
-    def _cut(self, most: int) -> bytes | None:
-        if len(self._in) < LENGTH.size:
-            return None
-        length = LENGTH.unpack_from(self._in)[0]
-        if length > most:
-            raise Refusal(f"an answer of {length} bytes")
-        stop = LENGTH.size + length
-        if len(self._in) < stop:
-            return None
-        data = bytes(self._in[LENGTH.size : stop])
-        del self._in[:stop]
         return data
 
     def close(self) -> None:

@@ -18,12 +18,12 @@ import hashlib
 import hmac
 import struct
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from rainbow_iqn_apex.common.schema import Count, parse, parse_json
+from rainbow_iqn_apex.common.schema import Count, parse, parse_json, parse_record
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
@@ -82,6 +82,26 @@ def frame(data: bytes) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
+def cut(data: bytearray, most: int) -> bytes | None:
+    """Take the first message off what has come, None if it is not complete; raises Refusal for one that is too long."""
+    if (stop := stop_of(data, most)) is None:
+        return None
+    message = bytes(data[LENGTH.size : stop])
+    del data[:stop]
+    return message
+
+
+def stop_of(data: bytearray, most: int) -> int | None:
+    """Return where the first message ends, None if it is not complete; raises Refusal for one that is too long."""
+    if len(data) < LENGTH.size:
+        return None
+    length: int = LENGTH.unpack_from(data)[0]
+    if length > most:
+        raise Refusal(f"a message of {length} bytes")
+    stop = LENGTH.size + length
+    return stop if stop <= len(data) else None
+
+
 def say(greeting: Struct) -> bytes:
     """Return a greeting as it is sent."""
     return frame(msgspec.json.encode(greeting))
@@ -103,20 +123,6 @@ def spec_of(welcome: Welcome) -> ChunkSpec:
         raise Refusal(f"no chunks of an agent: {error}") from error
 
 
-class _RequestMeta(Struct, forbid_unknown_fields=True):
-    call: Call
-    kind: Kind
-    after: Call
-    step: Annotated[int, Meta(ge=-1, le=2**63 - 1)]
-
-
-class _AnswerMeta(Struct, forbid_unknown_fields=True):
-    call: Call
-    version: Count
-    wants_state: bool
-    wait: bool
-
-
 @dataclass(frozen=True)
 class Request:
     """Asks for something of a kind.
@@ -129,10 +135,10 @@ class Request:
       them go on from the state that `arrays` holds as "random".
     """
 
-    call: int
+    call: Call
     kind: Kind
-    after: int
-    step: int
+    after: Call
+    step: Annotated[int, Meta(ge=-1, le=2**63 - 1)]
     arrays: Arrays
 
 
@@ -144,42 +150,29 @@ class Answer:
     the state of the random numbers as "random". With `wait` it is no answer yet, but shows that the server lives.
     """
 
-    call: int
-    version: int
+    call: Call
+    version: Count
     wants_state: bool
     arrays: Arrays
     wait: bool = False
 
 
-def encode_request(request: Request) -> bytes:
-    """Return a request as it is sent; its frames are not compressed, which takes longer than to send them."""
-    meta = {name: getattr(request, name) for name in _RequestMeta.__struct_fields__}
-    return frame(wire.encode(wire.Tag.REQUEST, meta, request.arrays, compress=False))
+Message = TypeVar("Message", Request, Answer)
+_TAGS = {Request: wire.Tag.REQUEST, Answer: wire.Tag.ANSWER}
 
 
-def encode_answer(answer: Answer) -> bytes:
-    """Return an answer as it is sent."""
-    meta = {name: getattr(answer, name) for name in _AnswerMeta.__struct_fields__}
-    return frame(wire.encode(wire.Tag.ANSWER, meta, answer.arrays, compress=False))
+def encode(message: Request | Answer) -> bytes:
+    """Return a message as it is sent; its frames are not compressed, which takes longer than to send them."""
+    meta = {name: value for name, value in vars(message).items() if name != "arrays"}
+    return frame(wire.encode(_TAGS[type(message)], meta, message.arrays, compress=False))
 
 
-def decode_request(data: bytes) -> Request:
-    """Return a request; raises Refusal for anything else."""
-    meta, arrays = _decode(data, wire.Tag.REQUEST, _RequestMeta)
-    return Request(meta.call, meta.kind, meta.after, meta.step, arrays)
-
-
-def decode_answer(data: bytes) -> Answer:
-    """Return an answer; raises Refusal for anything else."""
-    meta, arrays = _decode(data, wire.Tag.ANSWER, _AnswerMeta)
-    return Answer(meta.call, meta.version, meta.wants_state, arrays, meta.wait)
-
-
-def _decode(data: bytes, tag: wire.Tag, kind: type[Any]) -> tuple[Any, Arrays]:
+def decode(data: bytes, kind: type[Message]) -> Message:
+    """Return a request or an answer; raises Refusal for anything else."""
     try:
         packet = wire.decode(data, len(data))
-        if packet.tag is not tag:
-            raise wire.WireError(f"a {packet.tag.name} message in the place of a {tag.name}")
-        return parse(packet.meta, kind), packet.arrays
+        if packet.tag is not _TAGS[kind]:
+            raise wire.WireError(f"a {packet.tag.name} message in the place of a {_TAGS[kind].name}")
+        return parse_record(packet.meta | {"arrays": packet.arrays}, kind)
     except ValueError as error:
         raise Refusal(str(error)) from error

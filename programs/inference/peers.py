@@ -18,9 +18,11 @@ from rainbow_iqn_apex.programs.inference.messages import (
     Challenge,
     Hello,
     Refusal,
+    cut,
     hear,
     is_proof,
     say,
+    stop_of,
 )
 
 MOST_OPEN = 4  # requests of a client that are not answered
@@ -62,7 +64,7 @@ class Peer:
     @property
     def has_more(self) -> bool:
         """Whether `complete` would return something."""
-        return self._may_ask(len(self.asked)) and self._stop() is not None
+        return self._may_ask(len(self.asked)) and stop_of(self._in, self._longest) is not None
 
     def _may_ask(self, asked: int) -> bool:
         """Return whether another request is taken; one that does not read its answers has to wait, too."""
@@ -92,22 +94,11 @@ class Peer:
     def _longest(self) -> int:
         return self._most if self.is_known else MOST_GREETING
 
-    def _stop(self) -> int | None:
-        """Return where the first message ends, None if it is not complete; raises Refusal for one that is too long."""
-        if len(self._in) < LENGTH.size:
-            return None
-        length = LENGTH.unpack_from(self._in)[0]
-        if length > self._longest:
-            raise Refusal(f"a message of {length} bytes")
-        stop: int = LENGTH.size + length
-        return stop if stop <= len(self._in) else None
-
     def complete(self) -> list[bytes]:
         """Return messages that have been read, as many as may wait; raises Refusal for one that is too long."""
         found: list[bytes] = []
-        while self._may_ask(len(self.asked) + len(found)) and (stop := self._stop()) is not None:
-            found.append(bytes(self._in[LENGTH.size : stop]))
-            del self._in[:stop]
+        while self._may_ask(len(self.asked) + len(found)) and (data := cut(self._in, self._longest)) is not None:
+            found.append(data)
             self._since = time.monotonic()
             if not self.is_known:
                 break

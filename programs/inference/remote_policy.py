@@ -24,8 +24,8 @@ from rainbow_iqn_apex.programs.inference.messages import (
     Kind,
     Refusal,
     Request,
-    decode_answer,
-    encode_request,
+    decode,
+    encode,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Call:
     def encoded(self, after: int) -> bytes:
         """Return the request, with the state if it goes on after no call that the server knows."""
         own = {} if after else {f"state.{name}": array for name, array in self.state.items()}
-        return encode_request(replace(self.request, after=after, arrays=self.request.arrays | own))
+        return encode(replace(self.request, after=after, arrays=self.request.arrays | own))
 
 
 class RemotePolicy(AskingPolicy):
@@ -101,9 +101,7 @@ class RemotePolicy(AskingPolicy):
             self._order("reseed", seed)
 
     def _order(self, kind: Kind, step: int, arrays: Arrays | None = None) -> Answer:
-        answer = self._finish(self._begin(kind, arrays or {}, step, {}, None)).answer
-        assert answer is not None
-        return answer
+        return self._finish(self._begin(kind, arrays or {}, step, {}, None))
 
     def ask(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> int:
         """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`."""
@@ -114,12 +112,11 @@ class RemotePolicy(AskingPolicy):
 
     def take(self, call: int) -> Acted:
         """Wait for the actions of a call; if need be, ask again, and another server."""
-        asked = self._finish(call)
-        answer = asked.answer
-        assert answer is not None
+        stack = self._calls[call].stack
+        answer = self._finish(call)
         state = {name: array.copy() for name, array in section(answer.arrays, "state.").items()}
-        if asked.stack is not None:
-            state[STACK] = asked.stack
+        if stack is not None:
+            state[STACK] = stack
         self._known = [*self._known[1 - _KEPT :], (state, call)]
         self.version = answer.version
         return ActorOutput(answer.arrays["actions"], section(answer.arrays, "extras."), answer.version), state
@@ -129,9 +126,7 @@ class RemotePolicy(AskingPolicy):
         if not self.spec.prioritised:
             return None
         arrays = {f"rows.{name}": array for name, array in rows.items() if name != "obs" and name[:6] != "state."}
-        answer = self._finish(self._begin("priorities", arrays, 0, {}, None)).answer
-        assert answer is not None
-        return answer.arrays["priorities"].copy()
+        return self._order("priorities", 0, arrays).arrays["priorities"].copy()
 
     def close(self) -> None:
         """End the connection."""
@@ -151,10 +146,10 @@ class RemotePolicy(AskingPolicy):
         call.sent = time.monotonic()
         self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))
 
-    def _finish(self, number: int) -> _Call:
+    def _finish(self, number: int) -> Answer:
         """Wait for the answer to a call."""
         began, patience = time.monotonic(), self._finder.patience
-        while self._calls[number].answer is None:
+        while (answer := self._calls[number].answer) is None:
             try:
                 self._receive()
                 limit = max(patience.seconds, ALONE_S) if self._alone else patience.seconds
@@ -163,17 +158,17 @@ class RemotePolicy(AskingPolicy):
             except (OSError, Refusal) as error:
                 self._replace(error)
                 began = time.monotonic()
-        call = self._calls.pop(number)
+        del self._calls[number]
         if not self._alone and self._finder.knows_better(self._link.address):
             self._replace(None)
-        return call
+        return answer
 
     def _receive(self) -> None:
         """Take the next answer, if one comes within a moment."""
         if (data := self._link.receive(_TICK_S)) is None:
             self._finder.check()
             return
-        answer = decode_answer(data)
+        answer = decode(data, Answer)
         call = self._calls.get(answer.call)
         if call is None or call.answer is not None:
             raise Refusal("it answers what was not asked")

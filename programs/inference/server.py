@@ -20,9 +20,10 @@ from rainbow_iqn_apex.programs.inference.hosting import Alone
 from rainbow_iqn_apex.programs.inference.messages import (
     Answer,
     Refusal,
+    Request,
     Welcome,
-    decode_request,
-    encode_answer,
+    decode,
+    encode,
     proof,
     say,
 )
@@ -172,7 +173,7 @@ class InferenceServer:
             alone = service.welcome(peer, hello)
             peer.send(say(Welcome(shown, asdict(service.spec), service.forms.answer, alone)))
             return
-        request = decode_request(data)
+        request = decode(data, Request)
         if "places" in request.arrays and request.arrays["places"].size > self._each:
             raise Refusal(f"a request about more than {self._each} environments")
         if request.call in peer.asked:
@@ -196,7 +197,7 @@ class InferenceServer:
     def _send(self, peer: Peer, answer: Answer) -> None:
         self._latencies.append(time.monotonic() - peer.asked.pop(answer.call))
         self._answered += 1
-        peer.send(encode_answer(answer))
+        peer.send(encode(answer))
 
     def _tell_to_wait(self, now: float) -> None:
         """Show clients whose requests wait, as for weights or behind many others, that this server lives."""
@@ -206,7 +207,7 @@ class InferenceServer:
             peer.told = now
             call = min(peer.asked, key=peer.asked.__getitem__)
             try:
-                peer.send(encode_answer(Answer(call, self._service.version, wants_state=False, arrays={}, wait=True)))
+                peer.send(encode(Answer(call, self._service.version, wants_state=False, arrays={}, wait=True)))
                 self._go_on(peer)
             except (Refusal, OSError) as error:
                 self._drop(peer, error)

@@ -20,10 +20,8 @@ from rainbow_iqn_apex.programs.inference.messages import (
     Refusal,
     Request,
     Welcome,
-    decode_answer,
-    decode_request,
-    encode_answer,
-    encode_request,
+    decode,
+    encode,
     frame,
     hear,
     proof,
@@ -48,26 +46,29 @@ def inference_targets() -> dict[str, Target]:
     arrays = {f"rows.{name}": array for name, array in rows._asdict().items()} | {"places": np.arange(EACH)}
     first = Request(1, "act", 0, 5, arrays)
     second = Request(2, "act", 0, 9, arrays | {f"state.{name}": array for name, array in state.items()})
-    requests = [encode_request(request)[LENGTH.size :] for request in (first, second)]
+    requests = [encode(request)[LENGTH.size :] for request in (first, second)]
 
     def asked(data: bytes) -> Acted:
-        ((output, state),) = act_together(policy, [forms.asked(decode_request(data), None)])
+        ((output, state),) = act_together(policy, [forms.asked(decode(data, Request), None)])
         return output, state
+
+    def answered(data: bytes) -> Answer:
+        return decode(data, Answer)
 
     def use(acted: Acted) -> None:
         output, state = acted
         assert ((output.actions >= 0) & (output.actions < 4)).all()
         assert all(np.isfinite(array).all() for array in (output.extras | state).values())
-        encode_answer(Answer(1, output.version, wants_state=False, arrays=answer_arrays(output, state)))
+        encode(Answer(1, output.version, wants_state=False, arrays=answer_arrays(output, state)))
 
     answers = [
-        encode_answer(Answer(1, 3, wants_state, given))[LENGTH.size :]
+        encode(Answer(1, 3, wants_state, given))[LENGTH.size :]
         for wants_state, given in ((False, answer_arrays(output, state)), (True, Arrays()))
     ]
     hostile = [*requests * 4, bomb(wire.Tag.REQUEST)]
     return {
         "inference requests": Target(0.05, hostile, forge_packet, asked, use, (Refusal,)),
-        "inference answers": Target(0.05, answers, forge_packet, decode_answer, lambda _: None, (Refusal,)),
+        "inference answers": Target(0.05, answers, forge_packet, answered, lambda _: None, (Refusal,)),
         "inference greetings": _greetings(policy.spec, forms),
         "inference streams": _streams(requests),
     }

@@ -15,8 +15,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
     Hello,
     Request,
     Welcome,
-    encode_answer,
-    encode_request,
+    encode,
     frame,
     hear,
     proof,
@@ -71,7 +70,7 @@ def request(call: Any = 1, kind: Any = "act", after: Any = 0, step: Any = 3, cou
     arrays = {f"rows.{name}": array for name, array in Stream(7, envs=count).rows()._asdict().items()}
     arrays |= {"places": np.arange(count, dtype=np.int64)}
     arrays = {name: array for name, array in (arrays | more).items() if array is not None}
-    return encode_request(Request(call, kind, after, step, arrays))
+    return encode(Request(call, kind, after, step, arrays))
 
 
 def state(**changed: Any) -> dict[str, Any]:
@@ -133,7 +132,7 @@ BAD_REQUESTS: dict[str, bytes] = {
     "kind of lockstep: load": request(kind="load"),
     "kind of lockstep: reseed": request(kind="reseed"),
     "priorities of an agent without": request(kind="priorities"),
-    "an answer": encode_answer(Answer(1, 1, wants_state=False, arrays={})),
+    "an answer": encode(Answer(1, 1, wants_state=False, arrays={})),
     "damaged": frame(damaged(request()[LENGTH.size :])),
     "nothing": frame(b""),
     "garbage": frame(bytes(range(256))),

@@ -24,9 +24,10 @@ from rainbow_iqn_apex.programs.inference.messages import (
     Answer,
     Challenge,
     Hello,
+    Request,
     Welcome,
-    decode_request,
-    encode_answer,
+    decode,
+    encode,
     frame,
     hear,
     proof,
@@ -108,7 +109,7 @@ class Talk:
 
     def answer(self, changed: dict[str, Any] | None = None, **fields: Any) -> None:
         """As a server that has weights, but for what is given; arrays that are None are left out."""
-        request = decode_request(receive(self.link))
+        request = decode(receive(self.link), Request)
         arrays = {
             "actions": np.zeros(EACH, np.int32),
             "extras.log_policy": np.zeros((EACH, 4), np.float32),
@@ -118,7 +119,7 @@ class Talk:
         }
         arrays = {name: array for name, array in (arrays | (changed or {})).items() if array is not None}
         answer = Answer(request.call, 7, wants_state=False, arrays=arrays)
-        self.link.sendall(encode_answer(replace(answer, **fields)))
+        self.link.sendall(encode(replace(answer, **fields)))
 
     def dribble(self, data: bytes = b"x") -> None:
         while True:

@@ -16,9 +16,10 @@ from rainbow_iqn_apex.programs.inference import peers
 from rainbow_iqn_apex.programs.inference.messages import (
     LENGTH,
     MOST_GREETING,
+    Answer,
     Hello,
     Welcome,
-    decode_answer,
+    decode,
     frame,
     hear,
     proof,
@@ -141,11 +142,11 @@ def test_the_good_request_behind_the_bad_ones_is_answered(served: Served) -> Non
     raw = Raw(served, known=True)
     for call, more in enumerate((obs(1e9), {}, state(), hidden(-1e9), {"step": 2**63 - 1}, {"step": -1}), 1):
         raw.send(request(call, **more))
-        answer = decode_answer(raw.read())
+        answer = decode(raw.read(), Answer)
         assert (answer.call, answer.wants_state) == (call, False) and answer.arrays["actions"].shape == (EACH,)
         assert all(np.isfinite(array).all() for array in answer.arrays.values())
     raw.send(request(9, after=8000))
-    assert decode_answer(raw.read()).wants_state
+    assert decode(raw.read(), Answer).wants_state
     raw.link.close()
 
 
@@ -182,7 +183,7 @@ def test_a_thousand_requests_at_once_are_answered_a_few_at_a_time(
                 hear(bytes(received[LENGTH.size : end]), Welcome)
                 answers.append(0)
             else:
-                answers.append(decode_answer(bytes(received[LENGTH.size : end])).call)
+                answers.append(decode(bytes(received[LENGTH.size : end]), Answer).call)
             del received[:end]
         if len(answers) % 50 == 10:
             honest()
@@ -282,12 +283,12 @@ def test_broken_clients_in_lockstep(redis_port: int, run_name: str) -> None:
         raw.link.sendall(say(raw.hello(900)))
         hear(raw.read(), Welcome)
         raw.send(request(1))
-        assert decode_answer(raw.read()).arrays["actions"].shape == (EACH,), "an actor beyond those of the settings"
+        assert decode(raw.read(), Answer).arrays["actions"].shape == (EACH,), "an actor beyond those of the settings"
         raw.send(request(2, after=77))
-        assert decode_answer(raw.read()).wants_state
+        assert decode(raw.read(), Answer).wants_state
         raw.send(request(3, kind="reseed", step=2**63 - 1))
-        assert decode_answer(raw.read()).call == 3
+        assert decode(raw.read(), Answer).call == 3
         raw.send(request(4, kind="reseed", random=np.zeros(7, np.uint8)))  # of another device, as far as anybody knows
-        assert decode_answer(raw.read()).call == 4
+        assert decode(raw.read(), Answer).call == 4
         raw.link.close()
         policy.act(stream.rows(), state, 5)
