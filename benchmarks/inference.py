@@ -196,7 +196,7 @@ def _serve(args: Args, how: str, told: Any) -> None:
     policy = make_agent(args.replace(id_actor=0), ATARI, torch.device("cpu"), learns=False, seed=1)
     groups = args.nb_actor * min(2, args.nb_env_per_actor)
     rule = {"ours": BatchRule(), "what is there": _AtOnce(), "fixed": _Fixed(max(1, groups // 2))}[how]
-    service = Together(policy, ATARI, args.nb_env, rule)
+    service = Together(policy, ATARI, args.nb_env, lambda _: policy, rule)  # no evaluation actor asks
     service.load({name: tensor.clone() for name, tensor in policy.loaded().items()}, 1)
     with listening("", 0) as place:
         told.put(place.path)

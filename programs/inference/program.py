@@ -27,12 +27,12 @@ from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
 from rainbow_iqn_apex.programs.common import joined, launch_command, open_environment, run_keys
 from rainbow_iqn_apex.programs.inference.computing import Forms
-from rainbow_iqn_apex.programs.inference.evaluating import TogetherButEvaluations
 from rainbow_iqn_apex.programs.inference.following import Follower, raise_error
 from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
 from rainbow_iqn_apex.programs.inference.listening import Listening, listening, server_tls
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
+from rainbow_iqn_apex.programs.inference.together import Together
 
 _VERSIONS = 3  # of weights that are kept in lockstep
 
@@ -69,13 +69,13 @@ def _serve(
         return Address(number, this_host(), place.path, args.inference_host, place.port, server.clients)
 
     with closing(server), run_client:
-        wanted = service.loaded() if isinstance(service, TogetherButEvaluations) else None
+        wanted = service.loaded() if isinstance(service, Together) else None
         follower = Follower(run_client, servers, address, wanted)
 
         def look() -> bool:
             if follower.error is not None:
                 raise_error(follower)
-            if isinstance(service, TogetherButEvaluations) and (found := follower.take()) is not None:
+            if isinstance(service, Together) and (found := follower.take()) is not None:
                 service.load(*found)
             return stop.is_set()
 
@@ -93,11 +93,11 @@ def _serve(
         raise Stopped
 
 
-def _together(args: Args, spec: EnvironmentSpec) -> TogetherButEvaluations:
+def _together(args: Args, spec: EnvironmentSpec) -> Together:
     """Make a service for actors that do not wait for each other; it has the exploration of all environments."""
     own = replace(args, id_actor=0)
     agent = make_agent(own, spec, select_device(args), learns=False, seed=derive_seed(args.seed, 7, args.id_inference))
-    return TogetherButEvaluations(agent, spec, args.nb_env, _maker(args, spec))
+    return Together(agent, spec, args.nb_env, _maker(args, spec))
 
 
 def _alone(args: Args, spec: EnvironmentSpec, client: RunClient) -> Alone:

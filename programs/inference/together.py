@@ -1,4 +1,9 @@
-"""Inference without lockstep: what many clients ask is computed together, by the newest weights."""
+"""Inference without lockstep: what many actors ask is computed together, by the newest weights.
+
+An evaluation actor has a policy of its own. So an episode of an evaluation is played with the weights of its beginning,
+whatever the actors' policy loads meanwhile. That policy is made when an evaluation actor first asks, and goes with its
+connection.
+"""
 
 import time
 from collections import deque
@@ -8,6 +13,7 @@ from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.programs.inference.batching import BatchRule
 from rainbow_iqn_apex.programs.inference.computing import REMEMBERED, Asked, Forms, act_together, answer_arrays
+from rainbow_iqn_apex.programs.inference.hosting import Alone, PolicyMaker
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
 from rainbow_iqn_apex.programs.inference.peers import Peer
 
@@ -16,18 +22,28 @@ if TYPE_CHECKING:
 
 
 class Together:
-    """Serves by one policy; `places` is how many environments the run has, and `rule` when a batch begins."""
+    """Serves actors by one policy, and each evaluation actor by a policy that `make` returns for it.
+
+    A "load" of an evaluation actor takes the weights that the actors' policy has then; the answer names their version.
+    `places` is how many environments the run has, and `rule` decides when a batch begins.
+    """
 
     def __init__(
-        self, policy: Policy, environment: EnvironmentSpec, places: int, rule: BatchRule | None = None
-    ) -> None:
+        self, policy: Policy, environment: EnvironmentSpec, places: int, make: PolicyMaker,
+        rule: BatchRule | None = None,
+    ) -> None:  # fmt: skip
         self.spec = policy.spec
         self.forms = Forms(policy, environment, places)
         self.batches: deque[int] = deque(maxlen=REMEMBERED)  # environments of the newest batches
         self._policy = policy
         self._rule = rule or BatchRule()
         self._waiting: deque[tuple[Peer, Asked]] = deque()
+        self._evaluations = Alone(make, self.spec, self.forms, self._newest)
+        self._evaluating: set[Peer] = set()
         self.is_loaded = False  # until then requests wait
+
+    def _newest(self, _: int) -> "tuple[dict[str, Tensor], int] | None":
+        return (self.loaded(), self.version) if self.is_loaded else None
 
     @property
     def version(self) -> int:
@@ -43,12 +59,17 @@ class Together:
         self._policy.load(weights, version)
         self.is_loaded = True
 
-    def welcome(self, peer: Peer, hello: Hello) -> bool:  # noqa: ARG002 - all clients are alike
-        """Return that clients are computed together."""
-        return False
+    def welcome(self, peer: Peer, hello: Hello) -> bool:
+        """Take in a client; return whether it is computed alone."""
+        if not hello.evaluates:
+            return False
+        self._evaluating.add(peer)
+        return self._evaluations.welcome(peer, hello)
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
         """Take a request for actions into the next batch; answer at once what needs no batch. Raises Refusal."""
+        if peer in self._evaluating:
+            return self._evaluations.ask(peer, request)
         if request.kind == "priorities":
             arrays = self.forms.priorities(self._policy, request)
             return [Answer(request.call, self.version, wants_state=False, arrays=arrays)]
@@ -63,10 +84,20 @@ class Together:
         return []
 
     def wait_s(self, now: float) -> float:
-        """Return for how many seconds the next batch waits; infinite if there is nothing to do."""
+        """Return for how many seconds the next requests wait; infinite if there is nothing to do."""
+        return min(self._evaluations.wait_s(now), self._batch_wait_s(now))
+
+    def _batch_wait_s(self, now: float) -> float:
         return self._rule.wait_s(now) if self.is_loaded else float("inf")
 
     def work(self) -> list[tuple[Peer, Answer | Refusal]]:
+        """Compute what waits where it need not wait any longer."""
+        now = time.monotonic()
+        is_ready = self._batch_wait_s(now) == 0.0
+        alone = self._evaluations.work() if self._evaluations.wait_s(now) == 0.0 else []
+        return alone + (self._compute_batch() if is_ready else [])
+
+    def _compute_batch(self) -> list[tuple[Peer, Answer | Refusal]]:
         """Compute a batch of all that waits."""
         begun, batch = time.monotonic(), list(self._waiting)
         self._waiting.clear()
@@ -83,5 +114,7 @@ class Together:
 
     def leave(self, peer: Peer) -> None:
         """Forget a client and its requests."""
+        self._evaluating.discard(peer)
+        self._evaluations.leave(peer)
         self._rule.leave(peer)
         self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not peer)

@@ -69,7 +69,7 @@ def weights_of(agent: Agent, seed: int = 0) -> dict[str, torch.Tensor]:
 def together(agent: str, environment: EnvironmentSpec = VECTOR) -> Together:
     """A service without lockstep that has weights."""
     policy = make(agent, environment)
-    service = Together(policy, environment, NB_ENV)
+    service = Together(policy, environment, NB_ENV, lambda _: make(agent, environment))
     service.load(weights_of(policy), 1)
     return service
 

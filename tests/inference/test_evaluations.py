@@ -14,10 +14,10 @@ from rainbow_iqn_apex.memory.broker.run_client import RunClient
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
-from rainbow_iqn_apex.programs.inference.evaluating import TogetherButEvaluations
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.program import _fetcher
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
+from rainbow_iqn_apex.programs.inference.together import Together
 from tests.inference.serving import NB_ENV, VECTOR, Served, Stream, assert_same, client_of, make, weights_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
@@ -25,7 +25,7 @@ AGENT = "r2d2"
 MADE_FOR = 50  # the seed of policies of evaluation actors
 
 
-def service() -> TogetherButEvaluations:
+def service() -> Together:
     """Return a service whose policies for evaluation actors have other weights until they load."""
 
     def make_for(hello: Hello) -> object:
@@ -33,7 +33,7 @@ def service() -> TogetherButEvaluations:
         return make(AGENT, seed=MADE_FOR)
 
     policy = make(AGENT)
-    both = TogetherButEvaluations(policy, VECTOR, NB_ENV, make_for)  # type: ignore[arg-type]
+    both = Together(policy, VECTOR, NB_ENV, make_for)  # type: ignore[arg-type]
     both.load(weights_of(policy), 1)
     return both
 

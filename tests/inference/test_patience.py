@@ -30,7 +30,7 @@ def slow(seconds: float) -> Together:
         time.sleep(seconds)
         return act(rows, state, step, places)
 
-    service = Together(policy, VECTOR, NB_ENV)
+    service = Together(policy, VECTOR, NB_ENV, lambda _: make("ppo"))
     service.load(weights_of(policy), 1)
     policy.act = act_late  # type: ignore[method-assign]
     return service
