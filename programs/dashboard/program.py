@@ -64,18 +64,14 @@ def listen(options: DashboardOptions) -> socket.socket:
             f"--host: expected an address of this machine, got {options.host!r} ({error.strerror})"
         ) from error
     ports = [PORT, 0] if options.port == PORT else [options.port]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     for port in ports:
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((place[0], port, *place[2:]))
-            listener.listen()
-            return listener
+            return socket.create_server((place[0], port, *place[2:]), family=family, dualstack_ipv6=both)
         except OSError as error:
-            listener.close()
-            failed = error
+            failed = os.strerror(error.errno or 0)
     raise UserError(
-        f"--host, --port: cannot listen at {options.host} port {ports[-1]} ({failed.strerror}); choose another port, "
+        f"--host, --port: cannot listen at {options.host} port {ports[-1]} ({failed}); choose another port, "
         "or 0 for any that is free"
     )
 

@@ -42,11 +42,10 @@ def listening(host: str, port: int) -> Iterator[Listening]:
         path = Path(folder) / "socket"
         local = stack.enter_context(socket.socket(socket.AF_UNIX))
         local.bind(os.fspath(path))
+        local.listen(_BACKLOG)
         sockets = [local]
         if host:
             sockets.append(stack.enter_context(_open(host, port)))
-        for each in sockets:
-            each.listen(_BACKLOG)
         yield Listening(sockets, os.fspath(path), sockets[1].getsockname()[1] if host else 0)
 
 
@@ -71,23 +70,19 @@ def _is_refused(path: Path) -> bool:
 def _open(host: str, port: int) -> socket.socket:
     """Listen on the addresses of a host's name; on all of this machine, if the name is another network's."""
     try:
-        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_, named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise UserError(f"--inference-host: {host!r} cannot be found ({error.strerror})") from error
-    link = socket.socket(family, kind)
-    try:
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    for place in (named, ("::" if family == socket.AF_INET6 else "0.0.0.0", port)):
         try:
-            link.bind(place)
+            return socket.create_server(place, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-            link.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
-    except OSError as error:
-        link.close()
-        option = "--inference-port" if port else "--inference-host"
-        raise UserError(f"{option}: cannot listen on {host}:{port} ({error.strerror})") from error
-    return link
+            failed = error.errno or 0
+            if failed != errno.EADDRNOTAVAIL:
+                break
+    option = "--inference-port" if port else "--inference-host"
+    raise UserError(f"{option}: cannot listen on {host}:{port} ({os.strerror(failed)})")
 
 
 def server_tls(args: Args) -> ssl.SSLContext | None:

@@ -154,13 +154,11 @@ def port_for(run: Run, runs: Sequence[Run], first: int) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Return whether a server could listen there: no other does, and no connection has taken the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Redis does: ended connections do not matter
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+    """Return whether a server could listen there, as Redis would: connections that have ended do not matter."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
     return True
 
 
