@@ -21,17 +21,16 @@ _FAULTS = (r"error: |cannot go on", r"^\[learner\] ", ".")  # what tells best wh
 
 
 class Process:
-    """The start script of a run."""
+    """The start script of a run; SIGTERM to `popen` lets it save and stop everything, and kill what does not stop."""
 
     def __init__(self, run: Run, state: State, lock: IO[bytes], gpu: int | None) -> None:
         """Start it; `lock` is what `take` has returned. Raises OSError."""
         self.run = run
-        self._state = state
         own = [f"--path-to-results={run.folder}", f"--port-redis={state.port}", "--windows=none"]
         own += [] if gpu is None else [f"--gpus={gpu}"]
         command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "start_learning_atari.sh", *run.words, *own]
         with lock, (run.folder / LOG).open("ab") as log:
-            self._popen = subprocess.Popen(
+            self.popen = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -40,18 +39,6 @@ class Process:
                 start_new_session=True,  # Ctrl-C reaches the sweep alone, which stops all
                 pass_fds=[lock.fileno()],  # the lock lasts as long as the start script
             )
-
-    def exit_code(self) -> int | None:
-        """Return the exit code, None while it runs."""
-        return self._popen.poll()
-
-    def ask_to_stop(self) -> None:
-        """Ask it to save and stop everything."""
-        self._popen.terminate()
-
-    def wait(self) -> int:
-        """Wait for its end and return the exit code; the start script kills what does not stop."""
-        return self._popen.wait()
 
     def fault(self) -> str:
         """Return the line that tells best why it has failed."""

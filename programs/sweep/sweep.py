@@ -68,7 +68,7 @@ class Sweep:
 
     def _settle(self) -> None:
         for place, process in list(self._running.items()):
-            if (code := process.exit_code()) is not None:
+            if (code := process.popen.poll()) is not None:
                 del self._running[place]
                 self._end(process, code)
 
@@ -96,10 +96,10 @@ class Sweep:
         if running:
             self._view.say(f"stopping {', '.join(process.run.name for process in running)}, which save first")
         for process in running:
-            process.ask_to_stop()
+            process.popen.terminate()
         codes = []
         for process in running:
-            codes.append(process.wait())
+            codes.append(process.popen.wait())
             self._running = {place: other for place, other in self._running.items() if other is not process}
             if codes[-1]:
                 fault = process.fault()
