@@ -109,11 +109,8 @@ class Connection:
             raise UserError(f"{self._host.name}: its sshd lets no tunnel through: set AllowTcpForwarding there")
 
     def _explain_end(self) -> None:
-        code = self._popen.poll()
-        if code is None:
+        if (code := self.exit_code()) is None:
             raise LostError(f"no answer within {_GREETS_S:.0f} s")
-        if code == _LOST or code < 0:
-            raise LostError(self._last or "the connection was closed")
         raise UserError(f"{self._host.name}: {self._host.folder} there cannot run an actor: {self._last or code}")
 
     def _compare(self) -> None:
@@ -149,7 +146,7 @@ class Connection:
             self._popen.stdin.flush()
 
     def exit_code(self) -> int | None:
-        """Return the actor's exit code, None while it runs; raises LostError if the connection is lost."""
+        """Return the other side's exit code, None while it runs; raises LostError if the connection is lost."""
         code = self._popen.poll()
         if code is None:
             return None
