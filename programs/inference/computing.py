@@ -8,7 +8,7 @@ import numpy as np
 
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, MOST, forms
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field, unpack
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.messages import STACK, Refusal, Request
 
@@ -41,7 +41,8 @@ class Forms:
         self.state = _single(state)
         self.answer = _single(answer_arrays(output, state))
         self.answer |= {f"state.{STACK}": form for name, form in self.state.items() if name == STACK}  # if there is one
-        played = {name: ((policy.spec.window, *f.shape), f.dtype) for name, f in _played(policy, environment).items()}
+        fields = policy.spec.played_fields(environment)
+        played = {name: ((policy.spec.window, *f.shape), f.dtype) for name, f in fields.items() if name != "obs"}
         extras = {f"extras.{name}": array for name, array in output.extras.items()}
         self._rows_of_chunk = played | {
             name: ((policy.spec.window, *shape[1:]), dtype) for name, (shape, dtype) in forms(extras).items()
@@ -85,12 +86,6 @@ class Forms:
         if (priorities := policy.initial_priorities(rows)) is None:
             raise Refusal("the agent has no priorities")
         return {"priorities": priorities}
-
-
-def _played(policy: Policy, environment: EnvironmentSpec) -> dict[str, Field]:
-    fields = policy.spec.played_fields(environment)
-    del fields["obs"]
-    return fields
 
 
 def _single(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
