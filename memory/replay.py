@@ -222,7 +222,7 @@ def make_tree(capacity: int, device: torch.device) -> Any:
         from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree  # loads numba, which no actor needs
 
         return BinaryTree(capacity)
-    return SegmentTree(capacity, device, checked=False)  # checking values would make every draw wait for the GPU
+    return SegmentTree(capacity, device)
 
 
 def make_ring(spec: ChunkSpec, fields: Mapping[str, Field], slots: int, device: torch.device) -> Ring:

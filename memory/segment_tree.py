@@ -15,26 +15,24 @@ class SegmentTree:
     """Priorities of `capacity` leaves, all 0 at first, and draws in proportion to them.
 
     Nothing here loops over a batch, and shapes alone decide what runs, so one code serves CPU and GPU; on a CPU
-    `BinaryTree` is faster.
+    `BinaryTree` is faster. Values are not checked: on a GPU each check would wait for the device, and could not be
+    captured in a CUDA graph. Bad priorities and an empty tree go unnoticed until `check_valid`: draws then make no
+    sense, but stay inside the tree.
 
     Args:
         capacity: number of leaves.
         device: where the tree lives; indices and values are expected there.
         fan_out: F, the children of a node.
-        checked: check every argument. On a GPU each check waits for the device and cannot be captured in a CUDA
-            graph. Unchecked, bad priorities and an empty tree go unnoticed until `check_valid`: draws then make no
-            sense, but stay inside the tree.
 
     Raises:
         ValueError: `capacity` or `fan_out` is too small.
     """
 
-    def __init__(self, capacity: int, device: torch.device | str = "cpu", fan_out: int = 128, checked: bool = True):
+    def __init__(self, capacity: int, device: torch.device | str = "cpu", fan_out: int = 128):
         if capacity < 1 or fan_out < 2:
             raise ValueError(f"a tree needs a leaf and a fan-out of 2, not {capacity} and {fan_out}")
         self.capacity = capacity
         self._fan_out = fan_out
-        self._checked = checked
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
         self._levels: list[Tensor] = []  # each [nodes, F], root first: the children of each node of this level
         nodes = capacity
@@ -65,13 +63,10 @@ class SegmentTree:
             where: [B] bool; leaves where it is false keep what they have. None writes all.
 
         Raises:
-            ValueError: the shapes differ; if `checked`, a value is negative, infinite or NaN. Nothing was written.
-            IndexError: if `checked`, an index is outside the tree. Nothing was written.
+            ValueError: the shapes differ.
         """
         if indices.dim() != 1 or indices.shape != values.shape:
             raise ValueError(f"indices {tuple(indices.shape)} and values {tuple(values.shape)} must both be [B]")
-        if self._checked and len(indices):
-            self._check_write(indices, values)
         values = values.detach().to(torch.float64)
         if where is not None:
             values = torch.where(where, values, self.get(indices))
@@ -93,16 +88,14 @@ class SegmentTree:
             values: [B] float in [0, total); what lies outside counts as the nearest value inside.
 
         Raises:
-            ValueError: `values` is not [B]; if `checked`, the total is 0.
+            ValueError: `values` is not [B].
         """
         if values.dim() != 1:
             raise ValueError(f"values {tuple(values.shape)} must be [B]")
-        if self._checked and not self._root.item() > 0:
-            raise ValueError(f"nothing to sample: the priorities sum to {self._root.item()}")
         nodes = torch.zeros_like(values, dtype=torch.int64)  # [B]
         value = values.to(torch.float64).clamp(min=0).unsqueeze(1)  # [B, 1] what is left of it inside the node
         for children in self._levels:
-            nodes = nodes.clamp_(max=len(children) - 1)  # only a tree that `checked` would refuse overflows
+            nodes = nodes.clamp_(max=len(children) - 1)  # only a tree without valid priorities overflows
             prefix = _prefix_sums(children, nodes)  # [B, F]
             # Rounding may have left as much as the node holds; the largest value below that is in its last child.
             value = torch.minimum(value, torch.nextafter(prefix[:, -1:], self._zero))  # [B, 1]
@@ -118,7 +111,7 @@ class SegmentTree:
         The generator lives on the tree's device; None is torch's global one.
 
         Raises:
-            ValueError: `batch_size` is not positive; if `checked`, the total is 0.
+            ValueError: `batch_size` is not positive.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be positive, not {batch_size}")
@@ -149,14 +142,6 @@ class SegmentTree:
             if bool(wrong.any()):
                 node = int(wrong.nonzero()[0])
                 raise ValueError(f"level {depth}: node {node} holds {sums[node]}, its children {exact[node]}")
-
-    def _check_write(self, indices: Tensor, values: Tensor) -> None:
-        low, high = indices.aminmax()
-        if not (low.item() >= 0 and high.item() < self.capacity):
-            raise IndexError(f"indices {low.item()} to {high.item()} do not fit a tree of {self.capacity} leaves")
-        low, high = values.aminmax()  # both are NaN if any value is
-        if not (low.item() >= 0 and high.item() < torch.inf):
-            raise ValueError(f"priorities must be finite and >= 0, not {low.item()} to {high.item()}")
 
 
 def _prefix_sums(children: Tensor, nodes: Tensor) -> Tensor:

@@ -288,7 +288,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a replay have the tree and the ring of a GPU."""
-    monkeypatch.setattr(replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(replay, "make_tree", SegmentTree)
     monkeypatch.setattr(replay, "make_ring", Ring)
 
 

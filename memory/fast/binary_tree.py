@@ -30,7 +30,7 @@ class DrawnFromGroups(NamedTuple):
 class BinaryTree:
     """Priorities of `capacity` leaves, all 0 at first, and draws in proportion to them.
 
-    Takes and gives what `SegmentTree` does when it is `checked`, and raises the same.
+    Takes and gives what `SegmentTree` does, and refuses wrong values and indices, too.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -53,7 +53,11 @@ class BinaryTree:
         return torch.from_numpy(self._leaves[indices.numpy()])
 
     def set(self, indices: Tensor, values: Tensor, where: Tensor | None = None) -> None:
-        """Write priorities; of equal indices the last wins. Raises as `SegmentTree.set`, with nothing written."""
+        """Write priorities; of equal indices the last wins.
+
+        Raises ValueError for one that is negative, infinite or NaN, and IndexError for a leaf that does not exist, with
+        nothing written.
+        """
         if indices.dim() != 1 or indices.shape != values.shape:
             raise ValueError(f"indices {tuple(indices.shape)} and values {tuple(values.shape)} must both be [B]")
         leaves, new = indices.numpy(), values.detach().to(torch.float64).numpy()

@@ -10,23 +10,21 @@ from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
-from tests.memory.trees import Make, Tree, binary, each_host_tree, filled
+from tests.memory.trees import Make, binary, each_host_tree, filled
 
 
-@each_host_tree
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, -math.inf])
-def test_bad_priorities_are_refused_and_nothing_is_written(make: Make, bad: float) -> None:
-    tree = filled(np.ones(200), make)
+def test_bad_priorities_are_refused_and_nothing_is_written(bad: float) -> None:
+    tree = filled(np.ones(200), binary)
     with pytest.raises(ValueError, match="finite"):
         tree.set(torch.tensor([3, 5, 7]), torch.tensor([2.0, bad, 4.0]))
     assert tree.get(torch.arange(200)).tolist() == [1] * 200
     assert tree.total.item() == 200
 
 
-@each_host_tree
 @pytest.mark.parametrize("bad", [-1, 200, 255])
-def test_leaves_that_do_not_exist_are_refused(make: Make, bad: int) -> None:
-    tree = filled(np.ones(200), make)
+def test_leaves_that_do_not_exist_are_refused(bad: int) -> None:
+    tree = filled(np.ones(200), binary)
     with pytest.raises(IndexError):
         tree.set(torch.tensor([3, bad]), torch.tensor([2.0, 2.0]))
     with pytest.raises(IndexError):
@@ -50,8 +48,8 @@ def test_wrong_shapes_and_sizes_are_refused(make: Make) -> None:
             SegmentTree(capacity, fan_out=fan_out)
 
 
-@pytest.mark.parametrize("tree", [SegmentTree(300), filled(np.zeros(1)), binary(300)])
-def test_an_empty_tree_is_not_sampled(tree: Tree) -> None:
+def test_an_empty_tree_is_not_sampled() -> None:
+    tree = BinaryTree(300)
     with pytest.raises(ValueError, match="nothing to sample"):
         tree.sample(torch.zeros(3))
     with pytest.raises(ValueError, match="nothing to sample"):
@@ -59,8 +57,8 @@ def test_an_empty_tree_is_not_sampled(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_unchecked_draws_stay_inside_and_check_valid_sees_why(bad: float) -> None:
-    tree = SegmentTree(300, checked=False)
+def test_draws_of_a_wide_tree_stay_inside_and_check_valid_sees_why(bad: float) -> None:
+    tree = SegmentTree(300)
     tree.set(torch.tensor([7, 290]), torch.full((2,), bad))
     indices = tree.stratified(500).indices
     assert indices.min() >= 0
