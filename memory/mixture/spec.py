@@ -12,7 +12,6 @@ from fractions import Fraction
 
 QUEUE, UNIFORM, PRIORITISED, ATTENTIVE, ELITE = TABLES = ("queue", "uniform", "prioritised", "attentive", "elite")
 P_NORM, COSINE, KL = DISTANCES = ("p-norm", "cosine", "kl")
-STRATEGIES = (1, 2, 3, 4)
 LEAST_CAPACITY, MOST_CAPACITY = 2, 10_000_000  # sequences of a table
 EXPIRY = 4  # capacities: insertions after which a sequence leaves a table with elite insertion, at the latest
 _SHARE = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}|\d{1,9}/\d{1,9}", re.ASCII)
@@ -33,29 +32,17 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How attentive and elite tables choose sequences; raises ValueError for a value outside its range.
+    """How attentive and elite tables choose sequences, within the bounds of the options `MixtureOptions`.
 
     Of n sequences to choose, ⌊λ n⌋ candidates are drawn, where λ falls linearly from `candidates` to 1.
     """
 
-    strategy: int = 1  # of elite sampling: see `memory.mixture.elite.select`
+    strategy: int = 1  # of elite sampling, 1 to 4: see `memory.mixture.elite.select`
     distance: str = P_NORM  # of features: one of DISTANCES
     norm: float = 2.0  # p of the p-norm
     candidates: float = 6.0  # λ at the first update
     annealed_over: int = 1_000_000  # updates until λ is 1
     elite_insertion: bool = False  # a full elite table overwrites the sequence whose features have changed most
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"there is no elite strategy {self.strategy}, only {_listed(STRATEGIES)}")
-        if self.distance not in DISTANCES:
-            raise ValueError(f"there is no distance {self.distance!r}, only {_listed(DISTANCES)}")
-        if not 1 <= self.norm < math.inf:
-            raise ValueError(f"the p of a p-norm is a finite number of 1 at least, not {self.norm}")
-        if not 1 <= self.candidates <= 1000:
-            raise ValueError(f"the candidates of a sequence must be 1 to 1000, not {self.candidates}")
-        if self.annealed_over < 1:
-            raise ValueError(f"the candidates must become fewer over at least 1 update, not {self.annealed_over}")
 
 
 def parse_mix(text: str) -> tuple[TableSpec, ...]:

@@ -120,19 +120,3 @@ def test_room_for_what_tables_hold_together() -> None:
     assert longest_held(mix, 20, Sampling()) == 20
     assert longest_held(mix, 20, Sampling(elite_insertion=True)) == 4 * 13
     assert most_chunks(parse_mix("queue:1"), 20, Sampling()) == 21
-
-
-@pytest.mark.parametrize(
-    ("option", "reason"),
-    [
-        ({"strategy": 5}, "no elite strategy 5, only 1, 2, 3 and 4"),
-        ({"distance": "l2"}, "no distance 'l2', only p-norm, cosine and kl"),
-        ({"norm": 0.5}, "a finite number of 1 at least, not 0.5"),
-        ({"norm": float("nan")}, "not nan"),
-        ({"candidates": 0.9}, "must be 1 to 1000, not 0.9"),
-        ({"annealed_over": 0}, "at least 1 update, not 0"),
-    ],
-)
-def test_wrong_settings_are_refused(option: dict[str, object], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        Sampling(**option)  # type: ignore[arg-type]
