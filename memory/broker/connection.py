@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -94,14 +94,9 @@ class Client(redis.Redis):
         """Send a command, and return the reply."""
         return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
-    @contextmanager
-    def replies_up_to(self, most: int) -> Iterator[None]:
+    def replies_up_to(self, most: int) -> AbstractContextManager[None]:
         """Take no reply of more than `most` bytes in this thread; a larger one raises ReplyTooLargeError."""
-        self.away.limit(most)
-        try:
-            yield
-        finally:
-            self.away.limit(math.inf)
+        return self.away.limit(most)
 
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Send a command until the server accepts it, or its time is over.
@@ -157,15 +152,10 @@ class Aside(redis.Redis):
         """Send commands together; return their replies, and errors in the place of replies."""
         return send_together(self, [(command, {}) for command in commands])
 
-    @contextmanager
-    def replies_up_to(self, most: int) -> Iterator[None]:
+    def replies_up_to(self, most: int) -> AbstractContextManager[None]:
         """Take no reply, or message of a channel, of more than `most` bytes; see `Client.replies_up_to`."""
         self.away.begin()
-        self.away.limit(most)
-        try:
-            yield
-        finally:
-            self.away.limit(math.inf)
+        return self.away.limit(most)
 
 
 def send_together(client: redis.Redis, commands: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
@@ -208,9 +198,14 @@ class Away(ExponentialWithJitterBackoff):
         self._began.at, self._began.why, self._began.received = time.monotonic(), None, 0
         self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
 
-    def limit(self, most: float) -> None:
+    @contextmanager
+    def limit(self, most: int) -> Iterator[None]:
         """Limit the replies to this thread's commands to `most` bytes each."""
         self._began.most = most
+        try:
+            yield
+        finally:
+            self._began.most = math.inf
 
     def receive(self, count: int) -> None:
         """Count bytes of a reply; raises ReplyTooLargeError if they are too many."""
