@@ -8,6 +8,7 @@ is what both ends prove to have when they meet. Whoever may read an actor's keys
 import json
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, cast
 
@@ -72,16 +73,10 @@ class InferenceServers:
         found = []
         for number in sorted(numbers):
             data = cast(bytes, self._client.getrange(self._key(number), 0, _MOST_BYTES))
-            if (address := _address(data)) is not None and address.number == number:
-                found.append(address)
+            with suppress(ValueError):
+                if (address := read_record(data, Address, _MOST_BYTES)).number == number:
+                    found.append(address)
         return found
 
     def _key(self, number: int) -> str:
         return f"{self.keys.actor_lease(number)}:address"
-
-
-def _address(data: bytes) -> Address | None:
-    try:
-        return read_record(data, Address, _MOST_BYTES)
-    except ValueError:
-        return None
