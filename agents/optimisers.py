@@ -15,6 +15,11 @@ class Optimiser(torch.optim.Optimizer):
         """Make a step."""
         self.step()
 
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the next steps; not within a recorded graph."""
+        for group in self.param_groups:
+            group["lr"] = rate
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments alone."""
         given = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
@@ -27,11 +32,6 @@ class Adam(Optimiser, torch.optim.Adam):
     """Adam (Kingma and Ba 2015, arXiv 1412.6980)."""
 
     _warned_capturable_if_run_uncaptured = True  # updates before a CUDA graph is recorded are not a mistake
-
-    def set_rate(self, rate: float) -> None:
-        """Set the learning rate of the next steps; not within a recorded graph."""
-        for group in self.param_groups:
-            group["lr"] = rate
 
     @torch.no_grad()
     def take_step(self) -> None:
@@ -69,11 +69,6 @@ class Adam(Optimiser, torch.optim.Adam):
 
 class RAdam(Optimiser, torch.optim.RAdam):
     """RAdam: Adam whose first steps are rectified (Liu et al. 2020, arXiv 1908.03265)."""
-
-    def set_rate(self, rate: float) -> None:
-        """Set the learning rate of the next steps."""
-        for group in self.param_groups:
-            group["lr"] = rate
 
 
 class RMSProp(Optimiser, torch.optim.RMSprop):
