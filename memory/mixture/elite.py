@@ -67,11 +67,6 @@ def select(strategy: int, distances: Tensor, times_sampled: Tensor, n: int) -> T
     return order[starts]
 
 
-def nearest(distances: Tensor, n: int) -> Tensor:
-    """Choose the n of C candidates with the smallest distances [C], as strategy 1: [n] int64."""
-    return select(1, distances, torch.zeros_like(distances, dtype=torch.int64), n)
-
-
 def _parts(distances: Tensor, starts: Tensor) -> Tensor:
     """Return for each candidate [C] the number of its part, where the parts of the sorted ones begin at [n]."""
     order = distances.argsort(stable=True)  # [C]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, nearest, select
+from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, select
 from rainbow_iqn_apex.memory.mixture.features import AT_ONCE, Features
 from rainbow_iqn_apex.memory.mixture.pool import Pool
 from rainbow_iqn_apex.memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIORITISED, Sampling, TableSpec
@@ -171,8 +171,8 @@ class AttentiveTable(Table):
         """Choose n sequences after so many updates: slots [n]; one at least must be here."""
         positions = self._candidates(n, updates)  # [C]
         if len(positions) != n:
-            slots = self._slots_at(positions)
-            positions = positions[nearest(self._features.remoteness(slots, self._newest()), n)]
+            remoteness = self._features.remoteness(self._slots_at(positions), self._newest())  # [C]
+            positions = positions[select(1, remoteness, torch.zeros_like(positions), n)]  # the nearest
         return self._slots_at(positions)
 
     def _candidates(self, n: int, updates: int) -> Tensor:
