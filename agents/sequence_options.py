@@ -1,9 +1,16 @@
-"""The option that the agents of sequences share."""
+"""The option that the agents of sequences share, and how they declare the sizes of layers."""
 
 from dataclasses import dataclass
 
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import AgentOptions
+
+
+def layer_size(default: int, text: str, *, may_be_0: bool = False) -> int:
+    """Return an option with the units of a layer: one for a whole run, and its evaluations."""
+    if may_be_0:
+        return option(default, text, least=0, most=10_000, shared=True, policy=True)
+    return option(default, text, above=0, most=10_000, shared=True, policy=True)
 
 
 @dataclass(frozen=True)

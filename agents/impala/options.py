@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.agents.sequence_options import layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -39,17 +40,8 @@ class ImpalaOptions(MixtureOptions):
     )
     WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
-    hidden_size: int = option(
-        512,
-        "features of an observation (the paper's deep network: 256)",
-        above=0,
-        most=10_000,
-        shared=True,
-        policy=True,
-    )
-    lstm_size: int = option(
-        0, "units of an LSTM behind them (the paper: 256); 0: none", least=0, most=10_000, shared=True, policy=True
-    )
+    hidden_size: int = layer_size(512, "features of an observation (the paper's deep network: 256)")
+    lstm_size: int = layer_size(0, "units of an LSTM behind them (the paper: 256); 0: none", may_be_0=True)
     unroll_length: int = option(20, "rows of a sequence (DMLab, with LSTM: 100)", above=0, most=10_000, shared=True)
     loss_reduction: str = option(
         "mean",

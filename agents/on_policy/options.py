@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.round_options import RoundOptions
+from rainbow_iqn_apex.agents.sequence_options import layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -33,21 +34,11 @@ class OnPolicyOptions(RoundOptions):
         "learner_threads": (0, "its actors wait while it learns, so all cores are its own"),
     }
 
-    hidden_size: int = option(
-        512, "features of a picture, or of numbers before an LSTM", above=0, most=10_000, shared=True, policy=True
+    hidden_size: int = layer_size(512, "features of a picture, or of numbers before an LSTM")
+    mlp_size: int = layer_size(64, "units of both hidden layers of policy and value, for observations that are numbers")
+    lstm_size: int = layer_size(
+        0, "units of an LSTM behind the features, which policy and value then share; 0: none", may_be_0=True
     )
-    mlp_size: int = option(
-        64,
-        "units of both hidden layers of policy and value, for observations that are numbers",
-        above=0,
-        most=10_000,
-        shared=True,
-        policy=True,
-    )
-    lstm_size: int = option(
-        0, "units of an LSTM behind the features, which policy and value then share; 0: none", least=0, most=10_000,
-        shared=True, policy=True,
-    )  # fmt: skip
     box_policy: str = option(
         "clipped-normal",
         "of actions that are numbers: a normal distribution, clipped or squashed",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.round_options import RoundOptions
+from rainbow_iqn_apex.agents.sequence_options import layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -33,10 +34,7 @@ class PqnOptions(RoundOptions):
         "learner_threads": (0, "its actors wait while it learns, so all cores are its own"),
     }
 
-    hidden_size: int = option(
-        512, "features of an observation; of numbers, units of both hidden layers", above=0, most=10_000, shared=True,
-        policy=True,
-    )  # fmt: skip
+    hidden_size: int = layer_size(512, "features of an observation; of numbers, units of both hidden layers")
     trace_lambda: float = option(0.65, "lambda: 0 is one-step Q-learning, 1 the return of the round", least=0, most=1)
     exploration_steps: int = option(
         5_000_000,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.agents.sequence_options import SequenceOptions, layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -41,15 +41,8 @@ class R2d2Options(SequenceOptions):
     UNUSED: ClassVar[frozenset[str]] = frozenset({"replay_frequency"})
     WAITS_FOR_ROWS: ClassVar[bool] = True
 
-    hidden_size: int = option(
-        512,
-        "features of an observation, and units of both heads' hidden layers",
-        above=0,
-        most=10_000,
-        shared=True,
-        policy=True,
-    )
-    lstm_size: int = option(512, "units of the LSTM", above=0, most=10_000, shared=True, policy=True)
+    hidden_size: int = layer_size(512, "features of an observation, and units of both heads' hidden layers")
+    lstm_size: int = layer_size(512, "units of the LSTM")
     burn_in: int = option(
         40, "rows before those learned from, over which the state is made anew", least=0, most=10_000, shared=True
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.agents.sequence_options import SequenceOptions, layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -21,17 +21,9 @@ class SacOptions(SequenceOptions):
     UNUSED: ClassVar[frozenset[str]] = frozenset({"priority_weight", "final_priority_weight"})
     WAITS_FOR_ROWS: ClassVar[bool] = True  # an update stands for the same number of steps without lockstep, too
 
-    hidden_size: int = option(
-        256, "units of both hidden layers of policy and critics, and features of a picture", above=0, most=10_000,
-        shared=True, policy=True,
-    )  # fmt: skip
-    lstm_size: int = option(
-        0,
-        "units of an LSTM in front of policy and critics, which then learn from sequences; 0: none",
-        least=0,
-        most=10_000,
-        shared=True,
-        policy=True,
+    hidden_size: int = layer_size(256, "units of both hidden layers of policy and critics, and features of a picture")
+    lstm_size: int = layer_size(
+        0, "units of an LSTM in front of policy and critics, which then learn from sequences; 0: none", may_be_0=True
     )
     burn_in: int = option(
         20, "with an LSTM: rows before those learned from, over which its state is made anew", least=0, most=10_000,
