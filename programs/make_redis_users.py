@@ -43,7 +43,7 @@ _ADMIN = "~* &* +@all"
 # Redis 6.2 has no keys for reading only: an actor may also write the keys that it reads.
 _ACTOR_6 = f"{_ACTORS_OWN} {_ACTORS_READING} {_ACTOR}"
 # A script names all keys that it will touch, so EVAL and EVALSHA are allowed for all; each call in it is checked.
-_ACTOR_7 = f"{_ACTORS_OWN} {_ACTOR} ({_ACTORS_READING} {_ACTORS_OWN} +eval +evalsha) ({_ACTORS_READING} {_READ})"
+_ACTOR_7 = f"{_ACTORS_OWN} {_ACTOR} ({_ACTORS_READING} {_ACTORS_OWN} +eval +evalsha) ({_ACTORS_READING} {_READ} +pttl)"
 
 
 def acl(passwords: dict[str, str], *, redis_7: bool) -> str:

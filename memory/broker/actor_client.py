@@ -11,8 +11,8 @@ from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.lease import is_fresh
-from rainbow_iqn_apex.memory.broker.run_client import RunClient
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, whole_number
+from rainbow_iqn_apex.memory.broker.run_client import RunClient, read_leader
+from rainbow_iqn_apex.memory.broker.run_status import whole_number
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     Commit,
@@ -63,23 +63,22 @@ class ActorClient(RunClient):
         self.known_read = 0  # of the last message that the learner had read when this client last looked
         self._kept: deque[tuple[float, Commit]] = deque()
 
-    def written_record(self) -> RunStatus:
-        """Wait for the run's record as `RunClient` does; where there is a state, for that of a learner that lives.
+    def wait_for_living_learner(self) -> None:
+        """Where there is a state, wait until the learner has renewed its lease of late; raises as `pause` does.
 
         A killed learner leaves its record and its lease. If Redis has been restarted, both may be from before what the
         checkpoint holds, as the state is, and only the next learner tells how far it goes on from.
         """
-        record = super().written_record()
         if not self._client.exists(self.keys.state(self.actor)):
-            return record
+            return
         waiting = self.wait_reporter("the learner to renew its lease")
-        while True:
-            held = self._scripts.read_lease(self.keys.learner_lease)
-            if is_fresh(held) and record.is_led_by(held):
-                return record
+        while not self._learner_lives():
             self.pause(waiting)
             self._stop.wait(0.2)
-            record = super().written_record()
+
+    def _learner_lives(self) -> bool:
+        leader = read_leader(self._client, self.keys)
+        return self.record().is_led_by(leader) and is_fresh(self._client.pttl(self.keys.learner_lease))
 
     def saved(self, *, repeats: bool = False) -> Saved | None:
         """Return the state that this actor's predecessor stored with its last message, None to join anew.

@@ -135,9 +135,12 @@ class Lease:
                 return
 
 
-def is_fresh(held: HeldLease) -> bool:
-    """Return whether a lease was renewed so lately that its holder lives, or was killed a moment ago."""
-    return held.left_ms > TTL_MS * (1 - 1.5 / _RENEWALS)
+def is_fresh(left_ms: float) -> bool:
+    """Return whether a lease that lasts for so long was renewed so lately that its holder lives, or did a moment ago.
+
+    A lease that lasts longer than ours was not renewed: see `Lease`.
+    """
+    return TTL_MS * (1 - 1.5 / _RENEWALS) < left_ms <= TTL_MS
 
 
 def _holder(held: HeldLease) -> str:

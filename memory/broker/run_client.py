@@ -12,9 +12,11 @@ from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, newest_version
+from rainbow_iqn_apex.memory.broker.transport import Keys, newest_version
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import Packet
+
+_MOST_LEASE = 400  # bytes: longer than a lease of ours
 
 
 class RunOver(Stopped):
@@ -30,13 +32,13 @@ def wait_for_run(
     A killed learner leaves its record and, for a while, its lease. So other settings are refused only in a record that
     was written during this wait. `command` returns the command that starts the learner, see `ExpectedActors`.
     """
-    first, scripts = read_run(client, name), Scripts(client)
+    first = read_run(client, name)
     waiting = WaitReporter(
         f"the learner of run {name!r}", hint=ExpectedActors(client, Keys(name, ""), 0, command).absent
     )
     while True:
         record = read_run(client, name)
-        if record and record.is_led_by(scripts.read_lease(Keys(name, "").learner_lease)):
+        if record and record.is_led_by(read_leader(client, Keys(name, ""))):
             _refuse_other_version(record, name)
             if not (differing := _differing(record, name, settings)):
                 return record
@@ -73,6 +75,11 @@ def follow(client: Client, keys: Keys) -> RunStatus | None:
     if record and record.over:
         raise RunOver(record.status)
     return record
+
+
+def read_leader(client: Client, keys: Keys) -> bytes:
+    """Return whose the learner's lease is, or the beginning of what others have written there; empty for none."""
+    return cast(bytes, client.getrange(keys.learner_lease, 0, _MOST_LEASE - 1))
 
 
 def _is_version(value: Any) -> bool:

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
 from rainbow_iqn_apex.memory.broker.connection import Aside, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
-from rainbow_iqn_apex.memory.broker.transport import HeldLease, Keys
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
@@ -80,12 +80,12 @@ class RunStatus:
         """Whether the learner has left in good order."""
         return self.status in ("stopped", "finished")
 
-    def is_led_by(self, held: HeldLease) -> bool:
-        """Return whether the holder of the learner's lease wrote this record, and has begun to learn.
+    def is_led_by(self, leader: bytes) -> bool:
+        """Return whether the holder of the learner's lease, empty for none, wrote this record and has begun to learn.
 
         A learner takes the lease before it decides whether it goes on with the run of the record.
         """
-        return self.status == "running" and bool(held.value) and self.leader in (b"", held.value)
+        return self.status == "running" and leader != b"" and self.leader in (b"", leader)
 
     @property
     def whose(self) -> str:

@@ -63,6 +63,7 @@ class EvaluationActor(Player):
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
         waiting.book_on(self._clock)
+        self._client.wait_for_living_learner()
         self._client.written_record()
         self._client.saved()  # finds the number of the last message
         log = IntervalLog(self._client.title, self._args, 0)

@@ -50,6 +50,7 @@ class Actor(Player):
 
     def _begin(self) -> None:
         """Go on where this actor's predecessor stopped, or join the run."""
+        self._client.wait_for_living_learner()
         self._client.written_record()  # it holds what the learner has read
         saved = self._client.saved(repeats=self._limiter.synchronize)
         if saved and not self._is_left_behind(saved):

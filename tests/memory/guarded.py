@@ -56,6 +56,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
         with ActorClient(guarded.actor, "run", run.run_id, 0, threading.Event()) as actor:
             assert actor.saved() is None
             actor.commit([RoundEnd(0)], b"state")
+            actor.wait_for_living_learner()
             assert actor.wait_for_version(1) == 1
             assert actor.unread() == 1
             assert Scripts(guarded.actor).renew(actor.keys.actor_lease(0), actor.lease.token, 10_000)
@@ -78,6 +79,7 @@ def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
     ):
         assert evaluator.saved() is None
         evaluator.commit([score], b"")
+        evaluator.wait_for_living_learner()
         with closing(FilmStore(guarded.actor, "run", run_id)) as films:
             films.write("best", b"film")
             assert films.read(["best", "newest"], 3) == {"best": b"fil"}
