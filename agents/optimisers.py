@@ -16,7 +16,7 @@ class Optimiser(torch.optim.Optimizer):
         self.step()
 
     def set_rate(self, rate: float) -> None:
-        """Set the learning rate of the next steps; not within a recorded graph."""
+        """Set the learning rate of the next steps; not within a recorded graph, nor where the rate is a tensor."""
         for group in self.param_groups:
             group["lr"] = rate
 

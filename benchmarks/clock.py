@@ -5,12 +5,14 @@
 
 `run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes or frames, and
 plays episodes with the last weights: policies draw their actions, values take the best. Then it goes on with the same
-run to the next of them; what evaluations take is no time of the run. It writes both scores, the curve, steps, machine
-and commit to benchmarks/results/. `report` prints one table of them, beside random play.
+run to the next of them: what evaluations take is no time of the run, what its next start takes is. It writes both
+scores, the curve, steps, machine and commit to benchmarks/results/. `report` prints one table of them, beside random
+play.
 """
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -47,8 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running = commands.add_parser("run", help="train one agent on one game, and evaluate it")
     running.add_argument("agent", choices=AGENTS)
     running.add_argument("--game", required=True, help="of Atari")
-    running.add_argument("--minutes", type=float, nargs="*", default=[30.0], help="of training [30]")
-    running.add_argument("--frames", type=float, nargs="*", default=[], help="of training, behind all minutes")
+    running.add_argument("--minutes", type=float, nargs="+", default=[], help="of training [30, without --frames]")
+    running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
     running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
@@ -65,6 +67,8 @@ def measure(args: argparse.Namespace) -> tuple[()]:
         raise UserError(
             f"--game: measure random play first: python -m benchmarks learning baselines --game {args.game}"
         )
+    elif not all(0 < most < math.inf for most in [*args.minutes, *args.frames]):
+        raise UserError("--minutes, --frames: expected numbers above 0")
     else:
         for result in _run(args):
             path: Path = RESULTS / f"{result['configuration']}_{args.game}_{args.seed}.json"
@@ -86,6 +90,8 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         spent = 0.0
         for mark in _marks(args.minutes, args.frames, settings["action_repeat"]):
             passed = watch_start_script([*words, *place], partial(mark.is_reached, spent))
+            if not passed:
+                raise RunError("--frames: the run ends before, at --T-max")
             spent += passed[-1].seconds
             records = TrainingLog(Path(folder, f"{args.game}.csv")).records
             if not records:
@@ -114,8 +120,9 @@ class _Mark(NamedTuple):
 
 
 def _marks(minutes: list[float], frames: list[float], action_repeat: int) -> list[_Mark]:
-    timed = [_Mark(f"{most:g}", seconds=60 * most) for most in sorted(minutes)]
-    return timed + [_Mark(f"{most / 1e6:g}M", steps=most / action_repeat) for most in sorted(frames)]
+    minutes = minutes or ([] if frames else [30.0])
+    timed = [_Mark(f"{most:g}", seconds=60 * most) for most in sorted(set(minutes))]
+    return timed + [_Mark(f"{most / 1e6:g}M", steps=most / action_repeat) for most in sorted(set(frames))]
 
 
 def _curve(records: Sequence[EpisodeRecord]) -> list[list[float]]:
