@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CONFIG = "config"  # the option that names the file
 _WANTED = yaml_texts.Wanted(
     "--config",
+    "--config: no such file: ",
     "expected a line `name: value` for each setting",
     "is it a configuration file?",
     "the name of an option",

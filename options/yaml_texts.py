@@ -26,6 +26,7 @@ class Wanted(NamedTuple):
     """Hold what messages tell of a file."""
 
     option: str  # which has named the file
+    absent: str  # before the path of a file that is not there
     lines: str  # what was expected in the file
     question: str  # for a file that is none of this kind
     key: str  # what was expected before a colon
@@ -54,7 +55,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Entry]:
 
 def _text(path: Path, wanted: Wanted) -> str:
     if not path.is_file():
-        raise UserError(f"{wanted.option}: no such file: {path}; {wanted.lines} in YAML")
+        raise UserError(f"{wanted.absent}{path}; {wanted.lines} in YAML")
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)

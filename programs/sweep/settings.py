@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_VALUES = 1000  # of a list
 _WANTED = yaml_texts.Wanted(
     "FILE",
+    "FILE: no such file: ",
     "expected the keys games or environments, agents, seeds, options and vary",
     "is it a file of a sweep?",
     "the name of a key",
