@@ -1,8 +1,5 @@
 """Pure functions on tensors, each with its paper; imports torch alone. Letters: T time, B batch, N quantiles.
 
-Where shapes have to fit together, a function begins with `check_shapes`, which raises ValueError if they do not.
-Docstrings name only what else is refused.
-
 A `step_type` tensor holds the place of each row in its episode as uint8: the values of `memory.rows.StepType`, which
 this package repeats because it imports nothing but torch.
 """

@@ -52,6 +52,9 @@ def cross_entropy(target_probabilities: Tensor, log_probabilities: Tensor) -> Te
 
     Returns:
         [B].
+
+    Raises:
+        ValueError: the shapes differ.
     """
     check_shapes(target_probabilities=(target_probabilities, "B A"), log_probabilities=(log_probabilities, "B A"))
     return -(target_probabilities.detach() * log_probabilities).sum(1)

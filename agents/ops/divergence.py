@@ -16,6 +16,9 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 
     Returns:
         [...], at least 0 but for rounding.
+
+    Raises:
+        ValueError: the shapes differ.
     """
     check_shapes(log_p=(log_p, "..."), log_q=(log_q, "..."))
     return (log_p.exp() * (log_p - log_q)).sum(-1)

@@ -31,6 +31,9 @@ def gae(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamm
         step_type: [T + 1, B] uint8.
         gamma: the discount of an agent step.
         trace: lambda.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():

@@ -30,6 +30,9 @@ def modulated_hidden(
 
     Returns:
         [N * B, H], of the same dtype as all arguments.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(
         cosines=(cosines, "N*B D"), embed_weight=(embed_weight, "F D"), embed_bias=(embed_bias, "F"),

@@ -22,6 +22,9 @@ def munchausen_bonus(values: Tensor, action: Tensor, alpha: float, temperature: 
 
     Returns:
         [B].
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(values=(values, "B A"), action=(action, "B"))
     log_policy = scaled_log_policy(values, temperature).gather(1, action.unsqueeze(1)).squeeze(1)  # [B]
@@ -37,6 +40,9 @@ def soft_quantiles(quantiles: Tensor, temperature: float) -> Tensor:
 
     Returns:
         [N, B].
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(quantiles=(quantiles, "N B A"))
     log_policy = scaled_log_policy(quantiles.mean(0), temperature)  # [B, A]

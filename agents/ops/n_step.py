@@ -91,6 +91,9 @@ def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: T
         step_type: [T + 1, B] uint8.
         gamma: the discount of an agent step.
         n: at least 1.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():

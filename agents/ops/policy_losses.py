@@ -6,6 +6,8 @@ Letters: T rows of a sequence, B batch. Everywhere:
     advantage: [T, B]; no gradient flows into it.
     kept: [T, B] bool, rows to learn from; what stands elsewhere may be anything. Nothing kept gives the loss 0.
     ranks: the learners over whose rows together the mean is; each gets its share, as of `agents.ops.masks`.
+
+All raise ValueError if the shapes differ.
 """
 
 import math

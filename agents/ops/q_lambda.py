@@ -29,6 +29,9 @@ def q_lambda(best: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, 
         step_type: [T + 1, B] uint8.
         gamma: the discount of an agent step.
         trace: lambda.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(best=(best, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():

@@ -6,7 +6,7 @@ Letters: T rows of a sequence, B batch, A actions. Everywhere:
     kept: [T, B] bool, rows to learn from; what stands elsewhere may be anything.
 
 Losses are those of each row, 0 where not kept, so that the caller may take their mean or their sum over the rows that
-are kept.
+are kept. All raise ValueError if the shapes do not fit.
 """
 
 import torch

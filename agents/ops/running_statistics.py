@@ -26,7 +26,11 @@ class Moments(NamedTuple):
 
 
 def moments(numbers: Tensor, kept: Tensor) -> Moments:
-    """Return the moments [...] of numbers [N, ...] of any dtype, of those that kept [N] bool marks."""
+    """Return the moments [...] of numbers [N, ...] of any dtype, of those that kept [N] bool marks.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
     check_shapes(numbers=(numbers, "N ..."), kept=(kept, "N"))
     counts = kept.view(-1, *[1] * (numbers.dim() - 1))  # [N, 1...]
     count = kept.sum().double()
@@ -105,6 +109,9 @@ def discounted_reward(previous: Tensor, reward: Tensor, step_type: Tensor, gamma
         reward: [E] that arrived with the row.
         step_type: [E] uint8 of the row.
         gamma: the discount of an agent step.
+
+    Raises:
+        ValueError: the shapes differ.
     """
     check_shapes(previous=(previous, "E"), reward=(reward, "E"), step_type=(step_type, "E"))
     return torch.where(step_type == FIRST, 0, gamma * previous + reward)

@@ -38,6 +38,9 @@ def value_loss(
         huber: the error from which on the loss is linear; None: it is quadratic everywhere.
         clip: None: not pessimistic.
         ranks: the learners over whose rows together the mean is; each gets its share, as of `agents.ops.masks`.
+
+    Raises:
+        ValueError: the shapes differ.
     """
     check_shapes(value=(value, "T B"), target=(target, "T B"), kept=(kept, "T B"))
     value, target = torch.where(kept, value, 0), torch.where(kept, target.detach(), 0)  # [T, B]

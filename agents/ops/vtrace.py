@@ -56,6 +56,9 @@ def vtrace(
         gamma: the discount of an agent step.
         thresholds: see there.
         trusted: [T, B] bool, as `agents.ops.replayed.trusted_rows` gives it; None: all rows are.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
     check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     check_shapes(log_ratio=(log_ratio, "T B"), value=(value[1:], "T B"))
