@@ -196,6 +196,7 @@ class Away(ExponentialWithJitterBackoff):
     def begin(self) -> None:
         """Note that a command begins in this thread; after one that was given up, a command is tried only briefly."""
         self._began.at, self._began.why, self._began.received = time.monotonic(), None, 0
+        self._began.failed = False
         self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
 
     @contextmanager
@@ -214,16 +215,19 @@ class Away(ExponentialWithJitterBackoff):
             raise ReplyTooLargeError
 
     def check(self, how: str) -> None:
-        """Raise RunError if this thread's command has been tried for long enough, or the process shall stop.
+        """Raise RunError if this thread's command has been tried for long enough.
 
-        Tries to connect are nested in tries to send, and share their time.
+        While the process shall stop, that is two tries: the first may have found a connection that had broken long
+        before. Tries to connect are nested in tries to send, and share their time.
         """
-        if self._stop.is_set():
-            self.given_up = True
+        again, self._began.failed = getattr(self._began, "failed", False), True
+        over, stops = self.over, self._stop.is_set()
+        if not (over or (stops and again)):
+            return
+        self.given_up = True
+        if stops:
             raise RunError(f"the Redis server {how}, and this process shall stop")
-        if self.over:
-            self.given_up = True
-            raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
+        raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
 
     def compute(self, failures: int) -> float:
         """Return the seconds to wait after so many failures."""

@@ -174,6 +174,29 @@ def test_a_process_that_shall_stop_does_not_wait_long_for_a_frozen_server(
 
 
 @pytest.mark.redis
+def test_a_process_that_shall_stop_tries_once_more_over_a_new_connection(
+    own_server: RedisServer, own_client: Client
+) -> None:
+    # Mutation: `check` that gives up at the first failure, so that an actor told to stop ends with exit code 1.
+    stop = threading.Event()
+
+    def break_connection() -> None:
+        assert own_client.client_kill_filter(_type="normal", skipme=True)
+        own_client.rpush("list", b"x")
+
+    with closing(connect("127.0.0.1", own_server.port, stop)) as client:
+        stop.set()
+        for _ in range(2):
+            with after(0.3, break_connection):
+                assert client.blpop(["list"], 5) == (b"list", b"x")
+        own_server.stop()
+        start = time.monotonic()
+        with pytest.raises(RunError, match=r"refused.*, and this process shall stop"):
+            client.ping()
+        assert time.monotonic() - start < 3, "and not a third time"
+
+
+@pytest.mark.redis
 def test_a_process_that_shall_stop_does_not_wait_for_a_first_answer(own_server: RedisServer) -> None:
     stop = threading.Event()
     own_server.pause()
