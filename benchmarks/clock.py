@@ -1,13 +1,13 @@
 """What an agent's `--preset cpu` learns by the clock: runs of equal minutes on both cores, then an evaluation.
 
     python -m benchmarks clock run impala --game qbert --minutes 5 30 --frames 10e6
-    python -m benchmarks clock report
+    python -m benchmarks clock report --plot docs/half_hour.svg
 
 `run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes or frames, and
 plays episodes with the last weights: policies draw their actions, values take the best. Then it goes on with the same
 run to the next of them: what evaluations take is no time of the run, what its next start takes is. It writes both
 scores, the curve, steps, machine and commit to benchmarks/results/. `report` prints one table of them, beside random
-play.
+play; with `--plot` it draws the default agent's half hours.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from benchmarks.clock_plot import save
 from benchmarks.learning import RESULTS
 from benchmarks.learning_report import cell, number
 from benchmarks.learning_runs import describe, summary
@@ -33,6 +34,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.games import check_game
+from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
@@ -54,13 +56,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
     running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
-    commands.add_parser("report", help="print the table of all that were measured")
+    reporting = commands.add_parser("report", help="print the table of all that were measured")
+    reporting.add_argument("--plot", type=Path, help="an SVG file, for curves of the default agent's half hours")
 
 
 def measure(args: argparse.Namespace) -> tuple[()]:
     """Run the command; raises UserError for a game that there is not."""
     if args.command == "report":
-        print("\n".join(_report()))
+        runs = [json.loads(path.read_text()) for path in RESULTS.glob(f"{_PREFIX}*.json")]
+        random = {run["game"]: json.loads(_baselines(run["game"]).read_text())["random"]["mean"] for run in runs}
+        print("\n".join(_table(runs, random)))
+        if args.plot:
+            halves = [run for run in sorted(runs, key=_order) if run["configuration"] == f"{_PREFIX}30-rainbow_iqn"]
+            save(halves, random, read_scores(), args.plot)
     elif wrong := check_game(args.game):
         raise UserError(f"--game: {wrong}")
     elif not _baselines(args.game).exists():
@@ -149,14 +157,12 @@ def _baselines(game: str) -> Path:
     return RESULTS / f"baselines_{game}_123.json"
 
 
-def _report() -> Iterator[str]:
-    """Return a table of what was measured, a line for each game and agent."""
+def _table(runs: list[dict[str, Any]], random: dict[str, float]) -> Iterator[str]:
+    """Return a table of runs, a line for each, with what random play scores in each game."""
     yield "| game | agent | seed | minutes | agent steps | evaluation | last training episodes | random |"
     yield "|" + "---|" * 8
-    runs = [json.loads(path.read_text()) for path in RESULTS.glob(f"{_PREFIX}*.json")]
     for run in sorted(runs, key=_order):
-        played = json.loads(_baselines(run["game"]).read_text())["random"]["mean"]
-        scores = [cell(run["evaluation"]), cell(run["training"]), number(played)]
+        scores = [cell(run["evaluation"]), cell(run["training"]), number(random[run["game"]])]
         steps = f"{run['agent_steps']:,}".replace(",", " ")
         cells = [run["game"], run["settings"]["agent"], str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores]
         yield f"| {' | '.join(cells)} |"

@@ -22,7 +22,7 @@ _COLUMNS = 3  # of panels
 _WIDTH, _HEIGHT, _LINE = 9.0, 2.1, 0.2  # inches: of all panels, of a panel, of a line of the legend
 _LABELS = 4  # in a line of the legend
 _BASELINES = {"random policy": ("random", "--"), "best constant action": ("best_constant_action", ":")}
-_STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
+STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
     "svg.fonttype": "none",  # texts stay texts
     "svg.hashsalt": "learning",  # equal results give equal files
     "font.size": 8,
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 def save(runs: Sequence[dict[str, Any]], baselines: dict[str, Baseline], path: Path) -> None:
     """Write an SVG file of all runs, which are grouped by their game."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         draw(runs, baselines).savefig(path, metadata={"Date": None})
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -174,9 +175,9 @@ def test_what_is_committed_has_baselines_and_complete_runs() -> None:
         assert chosen == TASKS.get(result["game"], result["game"]) and not result["commit"].endswith("+changes")
 
 
-def test_what_was_learned_by_the_clock_has_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_learned_by_the_clock_has_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("clock-*.json")]
-    harness.run("clock", ["report"])
+    harness.run("clock", ["report", "--plot", str(tmp_path / "half_hour.svg")])
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     means = {
         (run["game"], run["settings"]["agent"], str(run["seed"]), f"{run['minutes']:.1f}"): run["evaluation"]["mean"]
@@ -187,6 +188,9 @@ def test_what_was_learned_by_the_clock_has_a_line_each(capsys: pytest.CaptureFix
         score = float(evaluation.split(": ")[1].split(" ± ")[0])
         assert score == pytest.approx(means[game.removeprefix("| "), agent, seed, minutes], rel=0.06, abs=0.5)
     assert not any(run["commit"].endswith("+changes") for run in found)
+    games = {run["game"].replace("_", " ") for run in found if run["configuration"] == "clock-30-rainbow_iqn"}
+    for picture in (tmp_path / "half_hour.svg", ROOT / "docs" / "half_hour.svg"):
+        assert set(re.findall(r">([a-z ]+) \(a human: ", picture.read_text())) == games, "one panel each"
 
 
 @pytest.mark.slow
