@@ -46,14 +46,13 @@ class EpisodeLog:
             known = [record for curve in self.curves for record in curve.records]
             self.curves = [_Curve() for _ in range(games)]
             self._add(known)
-        kinds, header = [field.parse for field in FIELDS[self._type].values()], header_of(self._type)
         lines, anew = self.tail.read()
         if anew:
             self.curves, self._fault = [_Curve() for _ in range(games)], None
         if lines:
-            content = lines if anew else f"{header}\n".encode() + lines
+            content = lines if anew else f"{header_of(self._type)}\n".encode() + lines
             try:
-                found = [self._type(*values) for values in parse_csv(content, self._path, header, kinds)]
+                found = [self._type(*values) for values in parse_csv(content, self._path, FIELDS[self._type])]
             except ValueError as error:
                 self._fault, found = error, []
             self._add(found)

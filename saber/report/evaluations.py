@@ -18,7 +18,6 @@ from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
 from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, printable, score_array
 from rainbow_iqn_apex.saber.report.settings import repeats
-from rainbow_iqn_apex.saber.results.episode_fields import is_sound
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
 from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
 from rainbow_iqn_apex.saber.results.task import Task
@@ -95,6 +94,4 @@ def read_one_evaluation(path: Path) -> Evaluation | None:
     """
     record = read_evaluation_record(path.with_suffix(".json"))
     episodes = [episode.record for episode in read_evaluation(path)]
-    if not all(map(is_sound, episodes)):
-        raise ValueError(f"{path}: it holds values that no episode can have")
     return Evaluation(path, record, score_array(episodes)) if episodes else None

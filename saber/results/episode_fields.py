@@ -15,17 +15,23 @@ ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # nothing that would need quoting
 
 
 class EpisodeField(NamedTuple):
-    """A field's type as in the training log, and what its values must be."""
+    """A field's type as in a log, and what its values must be."""
 
     type: Callable[[Any], Any]  # int, float or str
     expected: str
     holds: Callable[[Any], bool]  # of a value of this type
 
-    def parse(self, text: str) -> Any:
-        """Return the value that a cell of a CSV holds; raises ValueError for one that no episode can have."""
-        if not self.holds(value := self.type(text)):
+    def parse(self, cell: Any) -> Any:
+        """Return the value that a cell of a CSV holds, or is to hold; raises ValueError if no episode can have it."""
+        value = self.type(cell)  # a NumPy scalar would print as np.float64(...)
+        if not self.holds(value):
             raise ValueError(f"expected {self.expected}")
-        return value
+        return sys.intern(value) if self.type is str else value  # a few words, repeated in every record
+
+    def format(self, value: Any) -> str:
+        """Write a value as a cell of a CSV; whole scores look like integers. Raises ValueError as `parse` does."""
+        cell = self.parse(value)
+        return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 _COUNT = EpisodeField(int, "a whole number from 0 to below 10^15", lambda value: 0 <= value < MOST)
@@ -60,13 +66,8 @@ def make_record(values: dict[str, Any], record_type: type[Record]) -> Record:
     return record_type(**{name: _checked(name, known[name], value) for name, value in values.items()})
 
 
-def is_sound(record: EpisodeRecord) -> bool:
-    """Return whether an episode can have all values of a record."""
-    return all(field.holds(getattr(record, name)) for name, field in FIELDS[type(record)].items())
-
-
 def _checked(name: str, field: EpisodeField, value: Any) -> Any:
     types = (int, float) if field.type is float else (field.type,)
     if type(value) not in types or not field.holds(value):
         raise ValueError(f"{name} must be {field.expected}")  # the value is not shown: it may be long
-    return sys.intern(value) if field.type is str else field.type(value)  # a few words, repeated in every record
+    return field.parse(value)

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -20,10 +19,13 @@ from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.training_log import Cell, format_cell, parse_csv
+from rainbow_iqn_apex.saber.results.episode_fields import EPISODE_FIELDS, EpisodeField
+from rainbow_iqn_apex.saber.results.training_log import parse_csv
 
-HEADER = "episode,seed,score_5min,score_30min,score_saber,length,end"
-_KINDS: tuple[Callable[[Any], Cell], ...] = (int, int, float, float, float, int, str)
+_SEED = EpisodeField(int, "a whole number from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
+_SCORED = ("score_5min", "score_30min", "score_saber", "length", "end")
+_FIELDS = {"episode": EPISODE_FIELDS["episode"], "seed": _SEED} | {name: EPISODE_FIELDS[name] for name in _SCORED}
+HEADER = ",".join(_FIELDS)
 _INTERVAL_S = 1.0  # between writes of the CSV, which is written whole
 _RETRY_S = 10.0
 
@@ -141,7 +143,7 @@ class EvaluationLog:
 
 def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
     """Read the CSV of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
-    return [_episode(*values) for values in parse_csv(path.read_bytes(), path, HEADER, _KINDS)]
+    return [_episode(*values) for values in parse_csv(path.read_bytes(), path, _FIELDS)]
 
 
 def _episode(number: int, seed: int, *values: Any) -> EvaluatedEpisode:
@@ -149,10 +151,9 @@ def _episode(number: int, seed: int, *values: Any) -> EvaluatedEpisode:
 
 
 def _line(episode: EvaluatedEpisode) -> str:
-    record = episode.record
-    scores = (record.score_5min, record.score_30min, record.score_saber)
-    values = (record.episode, episode.seed, *scores, record.length, record.end)
-    return ",".join(map(format_cell, _KINDS, values)) + "\n"
+    values = {"episode": episode.record.episode, "seed": episode.seed}
+    values |= {name: getattr(episode.record, name) for name in _SCORED}
+    return ",".join(field.format(values[name]) for name, field in _FIELDS.items()) + "\n"
 
 
 def read_evaluation_record(path: Path) -> EvaluationRecord:

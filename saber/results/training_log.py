@@ -1,18 +1,14 @@
 """The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
 
-import math
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, ONE_WORD
-
-Cell: TypeAlias = int | float | str
+from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, EpisodeField
 
 
 def header_of(record_type: type[EpisodeRecord]) -> str:
@@ -121,27 +117,8 @@ def _format(records: Sequence[EpisodeRecord]) -> bytes:
 
 
 def format_record(record: EpisodeRecord) -> str:
-    """Write one episode as a line of the log; whole scores look like integers, equal records give equal bytes."""
-    cells = [format_cell(field.type, getattr(record, name)) for name, field in FIELDS[type(record)].items()]
-    return ",".join(cells) + "\n"
-
-
-def format_cell(kind: Callable[[Any], Cell], value: object) -> str:
-    """Write one value of a CSV as `kind`; raises ValueError for a value that a log cannot hold."""
-    cell = kind(value)  # a NumPy scalar would print as np.float64(...)
-    _check(cell)
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-
-
-def _check(cell: Cell) -> None:
-    if isinstance(cell, int):
-        if not 0 <= cell < 2**63:
-            raise ValueError("a count must be a whole number from 0 to 2^63 - 1")
-    elif isinstance(cell, float):
-        if not math.isfinite(cell):
-            raise ValueError(f"a score must be a finite number, not {cell}")
-    elif not ONE_WORD.fullmatch(cell):
-        raise ValueError(f"the end of an episode must be one word, not {cell!r}")
+    """Write one episode as a line of the log; equal records give equal bytes."""
+    return ",".join(field.format(getattr(record, name)) for name, field in FIELDS[type(record)].items()) + "\n"
 
 
 def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
@@ -163,31 +140,26 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
 
 
 def _parse(content: bytes, path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
-    kinds = [field.parse for field in FIELDS[record_type].values()]
-    return [record_type(*values) for values in parse_csv(content, path, header_of(record_type), kinds)]
+    return [record_type(*values) for values in parse_csv(content, path, FIELDS[record_type])]
 
 
-def parse_csv(content: bytes, path: Path, header: str, kinds: Sequence[Callable[[str], Cell]]) -> Iterator[list[Any]]:
-    """Yield the episodes of a CSV; raises ValueError with a line that is no episode."""
+def parse_csv(content: bytes, path: Path, fields: Mapping[str, EpisodeField]) -> Iterator[list[Any]]:
+    """Yield the episodes of a CSV with these columns; raises ValueError with a line that is no episode."""
     first, *lines = content.split(b"\n")
-    if first != header.encode():
+    if first != (header := ",".join(fields)).encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
     for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
         try:
-            yield _parse_line(line, kinds)
+            yield _parse_line(line, fields.values())
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
 
 
-def _parse_line(line: bytes, kinds: Sequence[Callable[[str], Cell]]) -> list[Any]:
+def _parse_line(line: bytes, fields: Collection[EpisodeField]) -> list[Any]:
     cells = line.decode("ascii").split(",")
-    if len(cells) != len(kinds):
-        raise ValueError(f"{len(cells)} values instead of {len(kinds)}")
-    values: list[Any] = [kind(cell) for kind, cell in zip(kinds, cells, strict=True)]
-    values = [sys.intern(value) if type(value) is str else value for value in values]  # a few words, often repeated
-    for value in values:
-        _check(value)
-    return values
+    if len(cells) != len(fields):
+        raise ValueError(f"{len(cells)} values instead of {len(fields)}")
+    return [field.parse(cell) for field, cell in zip(fields, cells, strict=True)]
 
 
 def _append_bytes(path: Path, data: bytes) -> None:

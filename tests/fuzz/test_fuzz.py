@@ -15,7 +15,6 @@ from rainbow_iqn_apex.programs.inference import messages as inference_messages
 from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.peers import Peer
 from rainbow_iqn_apex.programs.learner import decoder
-from rainbow_iqn_apex.saber.results import training_log
 from rainbow_iqn_apex.saber.results.episode_fields import EpisodeField
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target
@@ -77,7 +76,6 @@ def with_pickles(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_any_number(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(training_log, "_check", lambda _: None)
     patch.setattr(EpisodeField, "parse", lambda self, text: self.type(text))
 
 

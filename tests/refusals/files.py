@@ -235,7 +235,8 @@ FILES = [
             r"x\.csv, line 1: expected the header": [b"episode,seed\n", b""],
             r"x\.csv, line 2: .* is not an episode": [
                 EVALUATED.replace(b"4.5", b"nan"), EVALUATED.replace(b"4.5,", b""), EVALUATED.replace(b"stuck", b"a b"),
-                EVALUATED.replace(b",5,", b",-5,"),
+                EVALUATED.replace(b",5,", b",-5,"), EVALUATED.replace(b"4.5", b"1e15"),
+                EVALUATED.replace(b"0,1,", b"0,%d," % 2**63),
             ],
         },
     ),
