@@ -4,18 +4,17 @@ import functools
 import http.server
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.reward_plot import write_reward_plot
 from rainbow_iqn_apex.saber.results.task import Task
 from tests.browser import Browser, needs_browser
+from tests.saber.results.records import stream
 
-Stream = Callable[..., list[EpisodeRecord]]
 pytestmark = [needs_browser, pytest.mark.slow]
 
 
@@ -42,7 +41,7 @@ def address_of(path: Path, scheme: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
-def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path, stream: Stream) -> None:
+def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path) -> None:
     # Mutations: `fetch` in the place of the frame, which a page of file:// may not use; no `uirevision`; no
     # `setInterval`; no `frame.remove()` at the beginning, so that frames pile up; the query of the address dropped.
     path, records = tmp_path / "Reward_pong.html", stream(400)

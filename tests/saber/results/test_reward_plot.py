@@ -1,6 +1,5 @@
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 from tests.saber.report.logs import figures_of
-
-Stream = Callable[..., list[EpisodeRecord]]
+from tests.saber.results.records import stream
 
 
 def figure_of(page: str) -> dict[str, Any]:
@@ -23,7 +21,7 @@ def traces_of(page: str) -> dict[str, dict[str, Any]]:
     return {trace["name"]: trace for trace in figure_of(page)["data"]}
 
 
-def test_the_page_holds_the_rolling_statistics(stream: Stream) -> None:
+def test_the_page_holds_the_rolling_statistics() -> None:
     # Mutation: exchange `maxima` and `minima`, or the signs of the band.
     records = stream(3000)
     moments = rolling_summaries(records)
@@ -63,7 +61,7 @@ def test_the_hover_tells_of_the_longest_episode() -> None:
     ]
 
 
-def test_the_count_is_told_until_there_are_100(stream: Stream) -> None:
+def test_the_count_is_told_until_there_are_100() -> None:
     records = sorted(stream(101), key=lambda record: record.T_actors)
     assert "over the 37 episodes so far," in render_reward_plot(records[:37], Task("pong"))
     assert "over the last 100 of 101 training episodes," in render_reward_plot(records, Task("pong"))
@@ -71,7 +69,7 @@ def test_the_count_is_told_until_there_are_100(stream: Stream) -> None:
     assert [text.split("<br>")[2].split(" ")[0] for text in texts] == [str(min(n, 100)) for n in range(1, 102)]
 
 
-def test_scores_of_evaluation_actors_have_a_line_of_their_own(stream: Stream) -> None:
+def test_scores_of_evaluation_actors_have_a_line_of_their_own() -> None:
     # Mutations: mix them into the mean; an axis that leaves them out; a plot that waits for a training episode.
     records = stream(300)
     best = 2 * max(record.score_saber for record in records)
@@ -99,7 +97,7 @@ def test_without_episodes_the_plot_is_empty_and_says_so() -> None:
     assert all(trace["x"] == trace["y"] == [] for trace in traces_of(page).values())
 
 
-def test_the_page_needs_no_network_and_survives_any_game_name(tmp_path: Path, stream: Stream) -> None:
+def test_the_page_needs_no_network_and_survives_any_game_name(tmp_path: Path) -> None:
     write_reward_plot(stream(3), tmp_path / "plot.html", Task("</script><b>_&"))
     page = (tmp_path / "plot.html").read_text()
     assert list(tmp_path.iterdir()) == [tmp_path / "plot.html"]
@@ -108,7 +106,7 @@ def test_the_page_needs_no_network_and_survives_any_game_name(tmp_path: Path, st
     assert page.count("</script>") == 4
 
 
-def test_the_plot_is_a_function_of_the_log(tmp_path: Path, stream: Stream) -> None:
+def test_the_plot_is_a_function_of_the_log(tmp_path: Path) -> None:
     log = TrainingLog(tmp_path / "space_invaders.csv")
     log.append(stream(400))
     write_reward_plot(log.records, tmp_path / "before.html", Task("space_invaders"))
@@ -116,7 +114,7 @@ def test_the_plot_is_a_function_of_the_log(tmp_path: Path, stream: Stream) -> No
     assert (tmp_path / "before.html").read_bytes() == (tmp_path / "after.html").read_bytes()
 
 
-def test_who_reads_the_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Path, stream: Stream) -> None:
+def test_who_reads_the_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Path) -> None:
     # Mutation: write to `path` itself in `write_reward_plot`.
     path, records = tmp_path / "plot.html", stream(40)
     write_reward_plot(records[:30], path, Task("pong"))
@@ -126,7 +124,7 @@ def test_who_reads_the_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Pat
     assert path.read_text() == render_reward_plot(records, Task("pong"))
 
 
-def test_a_long_run_is_drawn_quickly(tmp_path: Path, stream: Stream) -> None:
+def test_a_long_run_is_drawn_quickly(tmp_path: Path) -> None:
     records = stream(100_000)
     start = time.process_time()
     write_reward_plot(records, tmp_path / "plot.html", Task("pong"))
@@ -156,7 +154,7 @@ def test_all_that_is_drawn_is_within_the_axis() -> None:
     assert low < min(values) < -21 and max(values) < high
 
 
-def test_another_environment_is_named_by_its_id_and_not_measured_by_ataris_rules(stream: Stream) -> None:
+def test_another_environment_is_named_by_its_id_and_not_measured_by_ataris_rules() -> None:
     page = render_reward_plot(stream(30), Task("CartPole-v1", "gymnasium:CartPole-v1"), 1)
     text = page[page.index("<body>") : page.index("<script>") + 1]
     assert "<h1>CartPole-v1: training scores</h1>" in page

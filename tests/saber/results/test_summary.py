@@ -1,12 +1,9 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries, summarise
-
-Stream = Callable[..., list[EpisodeRecord]]
+from tests.saber.results.records import stream
 
 
 def episode(score: float, length: int, steps: int = 0) -> EpisodeRecord:
@@ -43,7 +40,7 @@ def check_moment(moment: Moment, last: list[EpisodeRecord]) -> None:
 
 
 @pytest.mark.parametrize(("count", "window"), [(1, 100), (2, 100), (99, 100), (100, 100), (101, 100), (350, 7)])
-def test_every_episode_has_a_moment_while_they_are_few(stream: Stream, count: int, window: int) -> None:
+def test_every_episode_has_a_moment_while_they_are_few(count: int, window: int) -> None:
     # Mutation: `window + 1` or `window - 1` episodes.
     records = stream(count, seed=count)
     ordered = sorted(records, key=lambda record: record.T_actors)
@@ -54,7 +51,7 @@ def test_every_episode_has_a_moment_while_they_are_few(stream: Stream, count: in
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_many_episodes_are_thinned_evenly(stream: Stream, seed: int) -> None:
+def test_many_episodes_are_thinned_evenly(seed: int) -> None:
     # Mutation: `bisect_left`, or `range(max_moments - 1)`.
     records = stream(2000, seed)
     ordered = sorted(records, key=lambda record: record.T_actors)

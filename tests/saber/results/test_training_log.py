@@ -1,6 +1,5 @@
 import os
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
+from tests.saber.results.records import stream
 
-Stream = Callable[..., list[EpisodeRecord]]
 RECORD = EpisodeRecord(1200, 300, 2, 1, 7, 100.0, 150.5, -0.0, 345, "game_over")
 
 
@@ -24,7 +23,7 @@ def test_the_file_is_as_documented(tmp_path: Path) -> None:
     )
 
 
-def test_what_was_written_is_read_back(tmp_path: Path, stream: Stream) -> None:
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     path, records = tmp_path / "pong.csv", stream(500)
     log = TrainingLog(path)
     for start in range(0, 500, 7):
@@ -34,7 +33,7 @@ def test_what_was_written_is_read_back(tmp_path: Path, stream: Stream) -> None:
     assert read_records(path) == records
 
 
-def test_equal_records_give_equal_bytes_however_they_come(tmp_path: Path, stream: Stream) -> None:
+def test_equal_records_give_equal_bytes_however_they_come(tmp_path: Path) -> None:
     records = stream(300)
     TrainingLog(tmp_path / "at_once.csv").append(records)
     for record in records:  # a new process for each
@@ -43,7 +42,7 @@ def test_equal_records_give_equal_bytes_however_they_come(tmp_path: Path, stream
     assert (tmp_path / "at_once.csv").read_bytes() == (tmp_path / "one_by_one.csv").read_bytes()
 
 
-def test_episodes_seen_before_are_ignored(tmp_path: Path, stream: Stream) -> None:
+def test_episodes_seen_before_are_ignored(tmp_path: Path) -> None:
     # Mutation: `>=` for `>`; or a key without the environment.
     path, records = tmp_path / "pong.csv", stream(60)
     log = TrainingLog(path)
@@ -57,9 +56,7 @@ def test_episodes_seen_before_are_ignored(tmp_path: Path, stream: Stream) -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(
-    tmp_path: Path, stream: Stream, seed: int
-) -> None:
+def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(tmp_path: Path, seed: int) -> None:
     # Mutations: no `go_back`; `_write` that forgets the pending ones, or that always appends.
     rng, path, records = random.Random(seed), tmp_path / "pong.csv", stream(60, seed)
     undisturbed = TrainingLog(tmp_path / "undisturbed.csv")
@@ -89,7 +86,7 @@ def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(
     assert path.read_bytes() == undisturbed.path.read_bytes()
 
 
-def test_episodes_of_those_who_have_left_are_not_expected_for_ever(tmp_path: Path, stream: Stream) -> None:
+def test_episodes_of_those_who_have_left_are_not_expected_for_ever(tmp_path: Path) -> None:
     # Mutation: no `settle`; then they come behind all others, and every episode writes the whole file anew.
     path, records = tmp_path / "pong.csv", [record for record in stream(60) if record.actor != 2]
     left = [replace(record, actor=2, episode=episode) for episode, record in enumerate(records[20:23])]
@@ -107,7 +104,7 @@ def test_episodes_of_those_who_have_left_are_not_expected_for_ever(tmp_path: Pat
     assert read_records(path) == [*records[:20], *left, *records[20:30]]
 
 
-def test_going_back_to_no_place_changes_nothing(tmp_path: Path, stream: Stream) -> None:
+def test_going_back_to_no_place_changes_nothing(tmp_path: Path) -> None:
     path, records = tmp_path / "pong.csv", stream(20)
     TrainingLog(path).append(records[:10])
     size = path.stat().st_size
@@ -119,7 +116,7 @@ def test_going_back_to_no_place_changes_nothing(tmp_path: Path, stream: Stream) 
     assert read_records(path) == records
 
 
-def test_a_torn_last_line_is_cut_off_wherever_it_broke(tmp_path: Path, stream: Stream) -> None:
+def test_a_torn_last_line_is_cut_off_wherever_it_broke(tmp_path: Path) -> None:
     # Mutation: leave out `file.truncate`.
     path, records = tmp_path / "pong.csv", stream(4)
     TrainingLog(path).append(records)
