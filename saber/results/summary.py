@@ -1,4 +1,4 @@
-"""Statistics over episodes: of an evaluation, and of the last 100 training episodes, which are plotted."""
+"""Statistics over the last 100 episodes, which are plotted."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -20,10 +20,7 @@ class Summary:
     mean_length: float  # agent steps
 
 
-def summarise(records: Sequence[EpisodeRecord]) -> Summary:
-    """Summarise at least one episode."""
-    if not records:
-        raise ValueError("there is no episode to summarise")
+def _summarise(records: Sequence[EpisodeRecord]) -> Summary:
     scores = [record.score_saber for record in records]
     return Summary(
         episodes=len(records),
@@ -57,7 +54,7 @@ def rolling_summaries(
     for stop in _even_stops([record.T_actors for record in ordered], max_moments):
         last = ordered[max(0, stop - window) : stop]
         longest = max(last, key=lambda record: record.length)
-        moments.append(Moment(last[-1], longest, summarise(last)))
+        moments.append(Moment(last[-1], longest, _summarise(last)))
     return moments
 
 

@@ -2,25 +2,8 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries, summarise
+from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from tests.saber.results.records import stream
-
-
-def episode(score: float, length: int, steps: int = 0) -> EpisodeRecord:
-    return EpisodeRecord(steps, steps // 4, 0, 0, 0, score / 4, score / 2, score, length, "game_over")
-
-
-def test_the_numbers_of_a_small_example() -> None:
-    summary = summarise([episode(score, length) for score, length in [(10, 900), (20, 1800), (60, 2700), (30, 1800)]])
-    assert summary.episodes == 4
-    assert (summary.mean, summary.minimum, summary.maximum) == (30, 10, 60)
-    assert summary.standard_deviation == pytest.approx((1400 / 3) ** 0.5)  # mutation: n for n - 1
-    assert summary.mean_length == 1800
-
-
-def test_nothing_to_summarise_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no episode"):
-        summarise([])
 
 
 def check_moment(moment: Moment, last: list[EpisodeRecord]) -> None:
@@ -41,7 +24,7 @@ def check_moment(moment: Moment, last: list[EpisodeRecord]) -> None:
 
 @pytest.mark.parametrize(("count", "window"), [(1, 100), (2, 100), (99, 100), (100, 100), (101, 100), (350, 7)])
 def test_every_episode_has_a_moment_while_they_are_few(count: int, window: int) -> None:
-    # Mutation: `window + 1` or `window - 1` episodes.
+    # Mutation: `window + 1` or `window - 1` episodes; n for n - 1 in the standard deviation.
     records = stream(count, seed=count)
     ordered = sorted(records, key=lambda record: record.T_actors)
     moments = rolling_summaries(records, window)
@@ -69,10 +52,6 @@ def test_many_episodes_are_thinned_evenly(seed: int) -> None:
 
 
 def test_a_stream_at_one_step_is_one_moment() -> None:
-    moments = rolling_summaries([episode(score, 1, steps=5) for score in range(300)], max_moments=10)
+    moments = rolling_summaries([EpisodeRecord(5, score_saber=score) for score in range(300)], max_moments=10)
     assert len(moments) == 1
     assert moments[0].summary.mean == np.mean(range(200, 300))
-
-
-def test_no_records_give_no_moments() -> None:
-    assert rolling_summaries([]) == []
