@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results import evaluation_log
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
     EvaluationRecord,
@@ -94,20 +93,6 @@ def test_another_evaluation_is_refused_and_changes_nothing(
         EvaluationLog(path, dataclasses.replace(RECORD, **changes))  # type: ignore[arg-type]
     assert str(caught.value).endswith(f": {told}")
     assert {file: file.read_bytes() for file in visible(tmp_path)} == before
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("x.csv", f"{evaluation_log.HEADER}\n0,1,2,3,nan,5,stuck\n"),
-        ("x.json", "[]"),
-    ],
-)
-def test_files_of_another_kind_are_refused(tmp_path: Path, name: str, content: str) -> None:
-    log_of(tmp_path / "x.csv", [0])
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=name):
-        EvaluationLog(tmp_path / "x.csv", RECORD)
 
 
 def test_a_csv_without_its_record_is_refused(tmp_path: Path) -> None:

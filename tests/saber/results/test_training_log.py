@@ -1,26 +1,37 @@
 import os
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 from tests.saber.results.records import stream
 
 RECORD = EpisodeRecord(1200, 300, 2, 1, 7, 100.0, 150.5, -0.0, 345, "game_over")
 
 
-def test_the_file_is_as_documented(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("log", "record", "column", "cell"),
+    [
+        (TrainingLog, RECORD, b"", b""),
+        (EvaluationScores, VersionedRecord(**asdict(RECORD), version=12), b",version", b",12"),
+    ],
+)
+def test_the_files_are_as_documented(
+    tmp_path: Path, log: type[TrainingLog], record: EpisodeRecord, column: bytes, cell: bytes
+) -> None:
     path = tmp_path / "new_folder" / "pong.csv"
-    TrainingLog(path).append([RECORD])
+    log(path).append([record])
     assert path.read_bytes() == (
-        b"T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end\n"
-        b"1200,300,2,1,7,100,150.5,0,345,game_over\n"
+        b"T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end" + column + b"\n"
+        b"1200,300,2,1,7,100,150.5,0,345,game_over" + cell + b"\n"
     )
+    assert list(log(path).records) == [record]
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
