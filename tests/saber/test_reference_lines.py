@@ -2,21 +2,20 @@
 
 import pytest
 
-from rainbow_iqn_apex.saber.results.atari_scores import GameScores, read_scores
+from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.reference_lines import reference_lines
 
 PONG = read_scores()["pong"]  # random -20.7, human 14.6, record 21
 
 
-def drawn(scores: GameScores | None, low: float, high: float) -> dict[str, float]:
-    return {shape["name"]: shape["y0"] for shape in reference_lines(scores, low, high).shapes}
-
-
 def test_lines_near_the_scores_are_drawn() -> None:
-    assert drawn(PONG, -21, 18) == {"random": -20.7, "human": 14.6, "world record": 21.0}
+    # Mutations: the margin of below; the name of the random agent at the start.
     lines = reference_lines(PONG, -21, 18)
-    assert lines.beyond == "" and lines.y_axis["range"][0] < -21 and lines.y_axis["range"][1] > 21
     assert [shape["label"]["text"] for shape in lines.shapes] == ["random -20.7", "human 14.6", "world record 21.0"]
+    assert [shape["label"]["textposition"] for shape in lines.shapes] == ["end", "middle", "start"]
+    low, high = lines.y_axis["range"]
+    assert lines.beyond == "" and low < -21
+    assert 110 * (high - 21) / (high - low) > 12, "pixels above the topmost line of a plot on paper, for 10 of a name"
 
 
 def test_lines_that_would_flatten_the_scores_are_named() -> None:
@@ -36,14 +35,6 @@ def test_equal_scores_have_an_axis(value: float) -> None:
         assert lines.y_axis["range"][0] < value < lines.y_axis["range"][1]
 
 
-def test_names_stand_clear_of_the_edge_and_of_where_curves_begin() -> None:
-    # Mutations: the margin of below; the name of the random agent at the start.
-    lines = reference_lines(PONG, -21, 18)
-    low, high = lines.y_axis["range"]
-    assert 110 * (high - 21) / (high - low) > 12, "pixels above the topmost line of a plot on paper, for 10 of a name"
-    assert [shape["label"]["textposition"] for shape in lines.shapes] == ["end", "middle", "start"]
-
-
 def test_games_without_references_have_none() -> None:
     assert reference_lines(None, 0, 1) == ([], "", {})
-    assert "world record" not in drawn(read_scores()["surround"], -10, 10)
+    assert "world record" not in [shape["name"] for shape in reference_lines(read_scores()["surround"], -10, 10).shapes]
