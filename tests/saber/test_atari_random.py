@@ -14,8 +14,8 @@ from tests.saber.reference import make_atari, play, random_actions, same
 RIGHT, LEFT, PADDLE_STEP = 3, 4, -23_000  # of Breakout; what ALE adds to the paddle's position in a frame of RIGHT
 
 
-def rows_of(seed: int, game: str = "breakout", sticky: float = 0.25) -> list[Row]:
-    environment = make_environment(EnvironmentSettings(game=game, proba_sticky_actions=sticky), seed)
+def rows_of(seed: int, sticky: float = 0.25) -> list[Row]:
+    environment = make_environment(EnvironmentSettings(game="breakout", proba_sticky_actions=sticky), seed)
     environment.reset()
     return play(environment, random_actions(450))
 
@@ -34,9 +34,9 @@ def paddle(environment: AtariEnvironment) -> int:
     return place
 
 
-def frames_kept(sticky: float, steps: int) -> Counter[float]:
+def frames_kept(steps: int) -> Counter[float]:
     """Turn the paddle round at every step of 4 frames; how many frames did each step still go the old way?"""
-    environment = make_atari(EnvironmentSettings(game="breakout", proba_sticky_actions=sticky), 3)
+    environment = make_atari(EnvironmentSettings(game="breakout"), 3)
     kept = Counter[float]()
     for step in range(steps):
         if step % 25 == 0:
@@ -53,13 +53,10 @@ def frames_kept(sticky: float, steps: int) -> Counter[float]:
 def test_stickiness_is_drawn_at_every_frame() -> None:
     # k frames of the old action have probability p^k (1 - p), and p^4 for all four. Drawn once per
     # step, they would be 0 or 4 frames, with 1 - p and p.
-    kept, p, steps = frames_kept(0.25, 3000), 0.25, 3000
+    p, steps = 0.25, 3000
+    kept = frames_kept(steps)
     for k in range(4):
         expected = p**k * (1 - p)
         error = (expected * (1 - expected) / steps) ** 0.5
         # 4 standard errors; a step in 256 begins with the action of the step before, which shifts this a little
         assert abs(kept[k] / steps - expected) < 4 * error + 0.004, (k, kept)
-
-
-def test_no_stickiness_if_none_is_asked_for() -> None:
-    assert frames_kept(0.0, 100) == {0: 100}

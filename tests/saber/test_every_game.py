@@ -1,7 +1,5 @@
 """SABER's rules in every game that has a published score: what an agent sees, may do, and cannot foresee."""
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,11 @@ from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from rainbow_iqn_apex.saber.games import check_game, rom_path
-from rainbow_iqn_apex.saber.results import atari_scores
-from tests.saber.reference import Reference, bilinear, make_atari, observation, play, random_actions, same, say_rewards
+from rainbow_iqn_apex.saber.games import check_game
+from rainbow_iqn_apex.saber.results.atari_scores import read_scores
+from tests.saber.reference import Reference, bilinear, make_atari, observation, play, random_actions, same
 
-TABLE = atari_scores.PATH
-with TABLE.open(newline="") as _file:
-    GAMES = [row["game"] for row in csv.DictReader(_file)]
+GAMES = list(read_scores())
 # The quick tier has one in eight: the rules are the same code for all.
 every = pytest.mark.parametrize(
     "game", [pytest.param(g, marks=[pytest.mark.slow] * bool(i % 8)) for i, g in enumerate(GAMES)]
@@ -28,10 +24,8 @@ def make(game: str, seed: int, **more: Any) -> AtariEnvironment:
     return make_atari(EnvironmentSettings(game=game, **more), seed)
 
 
-def test_the_games_of_the_table() -> None:
-    assert len(GAMES) == len(set(GAMES)) == 62
+def test_the_games_of_the_table_can_be_played() -> None:
     assert [check_game(game) for game in GAMES] == [None] * 62
-    assert [len(Path(rom_path(game)).read_bytes()) >= 2048 for game in GAMES] == [True] * 62
 
 
 @every
@@ -102,19 +96,3 @@ def test_one_frame_in_four_repeats_the_action_before(game: str) -> None:
     kept, told = frames_kept(game, 80)
     assert told == 80
     assert abs(kept / told - 0.25) < 4.5 * (0.25 * 0.75 / told) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("game", "limit"), [("asterix", 10**6), ("defender", 10**6), ("video_pinball", 10**6), ("atlantis", 10**8)]
-)
-def test_a_score_that_rolls_over_goes_on_rising(monkeypatch: pytest.MonkeyPatch, game: str, limit: int) -> None:
-    counter, points, rewards = limit - 5000, 0, []
-    for gain in np.random.default_rng(0).integers(0, 3000, size=40).tolist():
-        shown = (counter + gain) % limit
-        rewards.append(shown - counter)  # as ALE computes rewards, from the score on the screen
-        counter, points = shown, points + gain
-    assert min(rewards) < -900_000
-    say_rewards(monkeypatch, rewards)
-    environment = make(game, 0)
-    environment.reset()
-    assert sum(environment.step(0).reward for _ in range(10)) == points
