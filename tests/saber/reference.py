@@ -21,13 +21,13 @@ class Played(NamedTuple):
 
 
 class Reference:
-    """One plain emulator, frame by frame."""
+    """One plain emulator, frame by frame, with SABER's sticky actions."""
 
-    def __init__(self, game: str, seed: int, sticky: float = 0.25) -> None:
+    def __init__(self, game: str, seed: int) -> None:
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.ale = ALEInterface()
         self.ale.setInt("random_seed", seed)
-        self.ale.setFloat("repeat_action_probability", sticky)
+        self.ale.setFloat("repeat_action_probability", 0.25)
         path = roms.get_rom_path(game)
         assert path is not None
         self.ale.loadROM(path)
