@@ -45,6 +45,13 @@ def write_log(folder: Path, game: str, ends: Sequence[int], scores: Sequence[flo
     return log.path
 
 
+def write_settings(log: Path, reached: int, settings: dict[str, Any], action_repeat: int = 4) -> Path:
+    """The record beside a log of a run that has been started once."""
+    start = Start(settings, {"ale-py": "0.12.1", "gymnasium": "1.4.0"}, "abc1234")
+    write_record(log.with_suffix(".json"), RunRecord(log.stem, action_repeat, reached, (start,)))
+    return log
+
+
 def write_run(
     folder: Path, game: str, seed: int, reached: int, episodes: int = 120, level: float = 1.0, **settings: object
 ) -> Path:
@@ -53,14 +60,7 @@ def write_run(
     table = read_scores()[game]
     ends = np.sort(rng.integers(1, reached, episodes))
     rise = level * (1 - np.exp(-4 * ends / reached)) * rng.lognormal(0, 0.3, episodes)
-    path = write_log(
-        folder, game, ends.tolist(), np.round(table.random + rise * ((table.human or 0) - table.random)).tolist()
-    )
-    start = Start(
-        {"seed": seed, "game": game, "hidden_size": 512, "proba_sticky_actions": 0.25, "disable_SABER_mode": False}
-        | settings,
-        {"ale-py": "0.12.1"},
-        "abc1234",
-    )
-    write_record(path.with_suffix(".json"), RunRecord(game, 4, reached, (start,)))
-    return path
+    scores = np.round(table.random + rise * ((table.human or 0) - table.random))
+    rules = {"proba_sticky_actions": 0.25, "disable_SABER_mode": False}
+    settings = {"seed": seed, "game": game, "hidden_size": 512, **rules} | settings
+    return write_settings(write_log(folder, game, ends.tolist(), scores.tolist()), reached, settings)

@@ -12,8 +12,7 @@ from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.exports import all_exports
 from rainbow_iqn_apex.saber.report.program import render_figures
 from rainbow_iqn_apex.saber.report.sections import render_report
-from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
-from tests.saber.report.logs import results_of, write_log, write_run
+from tests.saber.report.logs import results_of, write_log, write_run, write_settings
 from tests.saber.report.test_evaluations import write_evaluation
 
 SETTINGS = {"agent": "rainbow_iqn", "preset": "cpu", "game": "pong", "proba_sticky_actions": 0.25}
@@ -29,8 +28,7 @@ SETTINGS |= {
 def write_environment(folder: Path, env: str, seed: int = 1) -> None:
     name = re.sub(r"[^\w.-]", "-", env.partition(":")[2])
     path = write_log(folder, name, [10 * n for n in range(1, 121)], [float(n) for n in range(120)])
-    start = Start(SETTINGS | {"env": env, "seed": seed}, {"ale-py": "0.12.1", "gymnasium": "1.4.0"}, "abc1234")
-    write_record(path.with_suffix(".json"), RunRecord(name, 1, 1200, (start,)))
+    write_settings(path, 1200, SETTINGS | {"env": env, "seed": seed}, 1)
 
 
 def text_of(page: str) -> str:
@@ -94,8 +92,7 @@ def test_other_environments_do_not_choose_the_mark_of_the_plots(tmp_path: Path) 
     write_run(tmp_path, "pong", 1, 12_500_000, episodes=2400)
     for name in "AB":
         path = write_log(tmp_path, name, [100_000 * n for n in range(1, 121)], [0.0] * 120)
-        record = RunRecord(name, 1, 12_000_000, (Start({"env": f"gymnasium:{name}"}, {}, ""),))
-        write_record(path.with_suffix(".json"), record)
+        write_settings(path, 12_000_000, {"env": f"gymnasium:{name}"}, 1)
     assert results_of(tmp_path).mark == 50_000_000
 
 

@@ -11,8 +11,7 @@ from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.marks import curve, curve_frames, score_at, score_now
 from rainbow_iqn_apex.saber.report.runs import Run
-from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
-from tests.saber.report.logs import write_log
+from tests.saber.report.logs import write_log, write_settings
 
 MARK = MARKS[0]
 STEPS = MARK // 4  # agent steps
@@ -21,7 +20,7 @@ STEPS = MARK // 4  # agent steps
 def run_of(folder: Path, ends: list[int], scores: list[float], reached: int | None = None) -> Run:
     path = write_log(folder, "pong", ends, scores)
     if reached is not None:
-        write_record(folder / "pong.json", RunRecord("pong", 4, reached, (Start({}, {}, ""),)))
+        write_settings(path, reached, {})
     (run,) = read_inputs([path]).runs
     return run
 
