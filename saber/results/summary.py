@@ -38,13 +38,11 @@ class Moment:
 
     newest: EpisodeRecord
     longest: EpisodeRecord
-    summary: Summary  # of fewer episodes than the window holds at the start of a run
+    summary: Summary  # of fewer than 100 episodes at the start of a run
 
 
-def rolling_summaries(
-    records: Sequence[EpisodeRecord], window: int = SCORE_EPISODES, max_moments: int = 1000
-) -> list[Moment]:
-    """Summarise the last `window` episodes at up to `max_moments` moments, the last one at the newest episode.
+def rolling_summaries(records: Sequence[EpisodeRecord], max_moments: int = 1000) -> list[Moment]:
+    """Summarise the last 100 episodes at up to `max_moments` moments, the last one at the newest episode.
 
     Episodes of different actors may be logged slightly out of step, so they are ordered by agent step first. The
     moments are even in agent steps: evenly chosen episodes would crowd where episodes are short.
@@ -52,7 +50,7 @@ def rolling_summaries(
     ordered = sorted(records, key=lambda record: record.T_actors)
     moments = []
     for stop in _even_stops([record.T_actors for record in ordered], max_moments):
-        last = ordered[max(0, stop - window) : stop]
+        last = ordered[max(0, stop - SCORE_EPISODES) : stop]
         longest = max(last, key=lambda record: record.length)
         moments.append(Moment(last[-1], longest, _summarise(last)))
     return moments

@@ -22,15 +22,15 @@ def check_moment(moment: Moment, last: list[EpisodeRecord]) -> None:
         assert summary.standard_deviation == pytest.approx(scores.std(ddof=1))
 
 
-@pytest.mark.parametrize(("count", "window"), [(1, 100), (2, 100), (99, 100), (100, 100), (101, 100), (350, 7)])
-def test_every_episode_has_a_moment_while_they_are_few(count: int, window: int) -> None:
-    # Mutation: `window + 1` or `window - 1` episodes; n for n - 1 in the standard deviation.
+@pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 350])
+def test_every_episode_has_a_moment_while_they_are_few(count: int) -> None:
+    # Mutation: `SCORE_EPISODES + 1` or `- 1` episodes; n for n - 1 in the standard deviation.
     records = stream(count, seed=count)
     ordered = sorted(records, key=lambda record: record.T_actors)
-    moments = rolling_summaries(records, window)
+    moments = rolling_summaries(records)
     assert len(moments) == count
     for index, moment in enumerate(moments):
-        check_moment(moment, ordered[: index + 1][-window:])
+        check_moment(moment, ordered[: index + 1][-100:])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -38,7 +38,7 @@ def test_many_episodes_are_thinned_evenly(seed: int) -> None:
     # Mutation: `bisect_left`, or `range(max_moments - 1)`.
     records = stream(2000, seed)
     ordered = sorted(records, key=lambda record: record.T_actors)
-    moments = rolling_summaries(records, 100, max_moments=50)
+    moments = rolling_summaries(records, max_moments=50)
     assert len(moments) <= 50
     assert moments[-1].newest == ordered[-1]
     places = [ordered.index(moment.newest) for moment in moments]
