@@ -92,14 +92,8 @@ def _version(package: str) -> str:
 def commit() -> str:
     """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout."""
     around = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # installed, it may lie in another's checkout
-    asked = [["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
+    ask = ["git", "describe", "--always", "--exclude=*", "--dirty=+changes"]  # by no tag
     try:
-        name, changes = (
-            subprocess.run(
-                ["git", *words], cwd=ROOT, env=around, capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for words in asked
-        )
+        return subprocess.run(ask, cwd=ROOT, env=around, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"  # a missing hash must not cost the measurements
-    return f"{name}+changes" if changes else name
