@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -242,7 +241,6 @@ def test_a_run_that_another_sweep_has_at_work_is_waited_for(folder: Path, proces
 @pytest.mark.slow
 def test_a_terminal_shows_all_runs_and_ctrl_c_stops_them(folder: Path) -> None:
     write(folder, CARTPOLE.replace("1200", "400000") + "seeds: [1, 2]\n")
-    shutil.copy(ROOT / "sweep.py", folder)
     words = [str(ROOT / "sweep.py"), str(folder / "s.yaml"), "--path-to-results", str(folder / "r"), "--port-redis"]
     with Terminal([*words, str(free_port())]) as terminal:
         terminal.wait_for("2 runs: 1 running, 1 waiting")

@@ -44,7 +44,7 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
             failed = sweep.run(stop)
         except Stopped:
             in_order = sweep.stop()
-            view.say(f"go on from here with: {shlex.join([*_words(), *argv])}")
+            view.say(f"go on from here with: {command_line.compose(PROGRAM, {})} {shlex.join(argv)}")
             return 0 if in_order else 1
         finally:
             sweep.stop()  # also after an error
@@ -94,11 +94,6 @@ def _at_once(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_AT_ONCE:
         raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_AT_ONCE}, got {text!r}")
     return int(text)
-
-
-def _words() -> list[str]:
-    name = command_line.name_of(PROGRAM)
-    return ["python", PROGRAM] if name == PROGRAM else [name]
 
 
 def _write_script(runs: Sequence[Run], folder: Path, given: argparse.Namespace) -> int:
