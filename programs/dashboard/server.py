@@ -19,7 +19,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.monitoring.overview import Overview
@@ -53,15 +54,14 @@ class Pages:
         self._watcher = watcher
         self._views = views
         self._results = results
-        self._files = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".html", ".css", ".js", ".svg")}
         self._plotly = get_plotlyjs().encode()
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Route | Mount]:
         """Return the addresses."""
         return [
             Route("/", self._page),
             Route("/static/plotly.js", self._plotly_script),
-            Route("/static/{name}", self._file),
+            Mount("/static", StaticFiles(directory=_STATIC)),
             Route("/api/now", self._now),
             Route("/api/scores", self._scores),
             Route("/api/metrics", self._metrics),
@@ -70,11 +70,7 @@ class Pages:
         ]
 
     async def _page(self, _: Request) -> Response:
-        return FileResponse(self._files["index.html"])
-
-    async def _file(self, request: Request) -> Response:
-        path = self._files.get(request.path_params["name"])
-        return FileResponse(path) if path else PlainTextResponse("no such file", 404)
+        return FileResponse(_STATIC / "index.html")
 
     async def _plotly_script(self, _: Request) -> Response:
         return Response(self._plotly, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
