@@ -69,16 +69,16 @@ def _aggregate_cells(found: Iterable[Aggregate | None]) -> list[Cell]:
         if one is None:
             cells += [Cell()] * len(_PARTS)
         else:
-            estimates = map(_percent_estimate, (one.median, one.mean, one.iqm))
-            cells += [*estimates, Cell(str(one.above)), Cell(str(one.games))]
+            estimates = (one.median, one.mean, one.iqm)
+            cells += [_estimate(part, lambda share: f"{100 * share:,.1f}", " %") for part in estimates]
+            cells += [Cell(str(one.above)), Cell(str(one.games))]
     return cells
 
 
-def _percent_estimate(estimate: Estimate) -> Cell:
-    text = f"{100 * estimate.value:,.1f} %"
-    if estimate.low is None or estimate.high is None:
-        return Cell(text)
-    return Cell(text, f"[{100 * estimate.low:,.1f}, {100 * estimate.high:,.1f}]", block=True)
+def _estimate(estimate: Estimate, write: Callable[[float], str], unit: str = "") -> Cell:
+    low, high = estimate.low, estimate.high
+    interval = "" if low is None or high is None else f"[{write(low)}, {write(high)}]"
+    return Cell(write(estimate.value) + unit, interval, block=True)
 
 
 def game_table(results: Results) -> Table:
@@ -182,20 +182,12 @@ def evaluation_table(results: Results, *, atari: bool) -> Table:
     rows = []
     for one in results.evaluations:
         if one.task.is_atari == atari:
-            means = [_point_estimate(one.estimates[limit]) for limit in limits]
+            means = [_estimate(one.estimates[limit], format_points) for limit in limits]
             asked = f"{len(one.scores):,}" + f" of {one.record.episodes:,}" * (len(one.scores) < one.record.episodes)
             frames = "not recorded" if one.frames is None else f"{one.frames:,}"
             words = [one.snapshot, one.agent(results.groups) or GAP, one.protocol, str(one.record.seed), one.name]
             rows.append(Row(one.task.title, [*means, *map(Cell, (asked, frames, *words))]))
     return Table("game" if atari else "environment", [Column(title) for title in titles], rows, words=True)
-
-
-def _point_estimate(estimate: Estimate) -> Cell:
-    if estimate.low is None or estimate.high is None:
-        return _points(estimate.value)
-    return Cell(
-        format_points(estimate.value), f"[{format_points(estimate.low)}, {format_points(estimate.high)}]", block=True
-    )
 
 
 def _points(score: float | None, note: str = "") -> Cell:
