@@ -1,6 +1,5 @@
 """A dashboard for the tests: the real program, what it answers, and the files that it reads."""
 
-import importlib.util
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -18,14 +17,12 @@ from rainbow_iqn_apex.memory.broker.run_status import write_run as write_record
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
+from rainbow_iqn_apex.programs.dashboard.extra import missing
 from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record
 from tests.browser import Browser
 from tests.processes import Process, Processes
 
-needs_dashboard = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))),
-    reason="needs an extra: pip install -r requirements-extra.txt",
-)
+needs_dashboard = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 def start(processes: Processes, port: int, folder: Path, *words: str, **options: Any) -> tuple[Process, str]:
