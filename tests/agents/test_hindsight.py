@@ -27,7 +27,6 @@ from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU
 from tests.goals import BIT_FLIP, BITS, BitFlip
-from tests.programs.test_trainers import Refuses
 
 ACHIEVED, DESIRED = slice(0, BITS), slice(BITS, 2 * BITS)  # parts stand in the order of their names
 FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
@@ -221,16 +220,6 @@ class Run:
                 else:
                     assert isinstance(message, Episode)
                     self.successes.append(message.record["end"] == "game_over")
-
-
-def test_an_update_never_looks_at_values() -> None:
-    run = Run("--batch-size", "8")
-    run.play(300)
-    run.trainer([Turn(0.1, 4)])  # what is made once
-    batch = run.replay.sample(8, 0.0)
-    batch = batch._replace(rows={name: batch.rows[name] for name in batch.rows})
-    with Refuses():
-        run.learner.update(batch, 0.0)
 
 
 LEARNS = (

@@ -18,7 +18,6 @@ from rainbow_iqn_apex.memory.rows import Rows, StepType
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row, replay_with
-from tests.programs.test_trainers import Refuses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_agent = pytest.mark.parametrize("name", SETTINGS)
@@ -265,18 +264,6 @@ def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
     key = "loss" if name in ("r2d2", "pqn") else "value_loss"
     losses = [float(agent.update(batch, 0.0).metrics[key]) for _ in range(60)]
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
-
-
-@pytest.mark.parametrize("name", sorted(SETTINGS.keys() - ON_POLICY))  # a round is dealt out by what it holds
-def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = agent_of(name)
-    batch = in_order(play(agent, 100).chunks)
-    monkeypatch.setattr(core, "_starts", lambda first: list(range(len(first))))  # as on a GPU
-    agent.update(batch, torch.tensor(0.5))  # what is made once
-    if agent.buffer != "replay":  # RMSProp's step looks at nothing on a GPU alone, where it is `capturable`
-        monkeypatch.setattr(agent.parts["optimiser"], "step", lambda: None)
-    with Refuses():
-        agent.update(batch, torch.tensor(0.5))
 
 
 @pytest.mark.usefixtures("memory_of_a_gpu")
