@@ -15,9 +15,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 from rainbow_iqn_apex.memory.rows import Rows, StepType
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
-from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row, replay_with
+from tests.agents.sequences import SETTINGS, agent_of, play, random_row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_agent = pytest.mark.parametrize("name", SETTINGS)
@@ -264,17 +262,6 @@ def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
     key = "loss" if name in ("r2d2", "pqn") else "value_loss"
     losses = [float(agent.update(batch, 0.0).metrics[key]) for _ in range(60)]
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
-
-
-@pytest.mark.usefixtures("memory_of_a_gpu")
-def test_a_replay_of_sequences_learns_as_on_a_gpu() -> None:
-    agent = agent_of("r2d2")
-    replay = replay_with(agent, ENVIRONMENT, play(agent, 300).chunks, 400)
-    before = replay.checkpoint().priorities.clone()
-    metrics = make_trainer(agent, replay, 4, CPU)([Turn(0.1, 4), Turn(0.2, 8)])
-    assert all(torch.isfinite(value) for made in metrics for value in made.values())
-    assert not torch.equal(replay.checkpoint().priorities, before)
-    replay.check_valid()
 
 
 def test_every_sequence_agent_is_here() -> None:
