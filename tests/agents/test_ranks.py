@@ -31,20 +31,22 @@ SEQUENCES = "--unroll-length 7 --hidden-size 9"
 ROUNDS = "--unroll-length 7 --mlp-size 9 --minibatches 1 --epochs 2 --lr-on-policy 1e-6"
 LSTM = "--hidden-size 9 --lstm-size 6 --minibatch-split sequences"
 PIECES = "--burn-in 4 --hidden-size 9 --lstm-size 6"
+TARGETS = "--sequence-length 8 --sequence-period 4 --multi-step 3 --target-period 3"
 SUMS = "--lstm-size 6 --loss-reduction sum --max-gradient-norm 0"
 CLEAR = (
     "--replay-mix queue:0.5,uniform:0.5:60 --policy-cloning-cost 0.2 --value-cloning-cost 0.3 --trust-threshold 0.5 "
     "--impact-target-period 2"
 )
 LIMITS = (
-    "--target-entropy 0.8 --kl-limit 0.01 --reverse-kl-limit 0.02 --reference-kl-limit 0.03 --max-gradient-norm 0.1"
+    "--target-entropy 0.8 --kl-limit 0.01 --reverse-kl-limit 0.02 --reference-kl-limit 0.03 --reference-period 2 "
+    "--max-gradient-norm 0.1"
 )
 # By what is special of each: agent and options, environment, and whether anything is computed over a whole batch.
 CASES: dict[str, tuple[str, EnvironmentSpec, bool]] = {
     "Rainbow-IQN": ("rainbow_iqn --hidden-size 9 --num-tau-samples 7 --max-gradient-norm 0.01", ENVIRONMENT, False),
     "Rainbow": ("rainbow --hidden-size 9 --atoms 11", ENVIRONMENT, False),
     "BTR": ("btr --hidden-size 9 --layer-norm True --max-gradient-norm 0.01", ENVIRONMENT, False),
-    "R2D2": (f"r2d2 {PIECES} --sequence-length 8 --sequence-period 4 --multi-step 3", ENVIRONMENT, False),
+    "R2D2": (f"r2d2 {PIECES} {TARGETS}", ENVIRONMENT, False),
     "IMPALA": (f"impala {SEQUENCES}", ENVIRONMENT, True),
     "IMPALA whose losses are sums": (f"impala {SEQUENCES} {SUMS}", ENVIRONMENT, True),
     "IMPALA with a learned entropy": (f"impala {SEQUENCES} --target-entropy 0.9", ENVIRONMENT, True),
@@ -92,11 +94,11 @@ def given_noise(self: Normal, _: torch.Generator) -> Tensor:
     return self._mean + self._log_std.exp() * noise
 
 
-def agent_of(words: str, environment: EnvironmentSpec, ranks: Ranks = ALONE) -> Any:
+def agent_of(words: str, environment: EnvironmentSpec, ranks: Ranks = ALONE, seed: int = 3) -> Any:
     agent, *more = words.split()
     common = "--history-length 3 --learn-start 60 --memory-capacity 4000".split()
     args = options.parse(["--agent", agent, *common, *more], "test", "")
-    return make_agent(args, environment, CPU, learns=True, seed=3, ranks=ranks)
+    return make_agent(args, environment, CPU, learns=True, seed=seed, ranks=ranks)
 
 
 def chunks_of(agent: Any, environment: EnvironmentSpec, count: int) -> list[Chunk]:

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.agents.sequences import CPU, play, random_row, replay_with
-from tests.agents.test_sequences import check_equal, weights_of
+from tests.agents.test_sequences import weights_of
 from tests.ground_truth.sac import Reference
 
 NUMBERS, CHOICE, VECTOR = Box(2), Discrete(3), Field((5,), "uint8")
@@ -156,23 +156,6 @@ def test_the_temperature_brings_the_entropy_to_its_target(action: ActionSpec, sh
     row = Rows.stack([Row(np.ones(5, np.uint8), StepType.FIRST, 0.0, 1.0)])
     best = agent.act(row, {}, None)[0].actions[0]
     assert best == pytest.approx(0.3, abs=0.1) if action is NUMBERS else best == 2
-
-
-@every_action
-@pytest.mark.parametrize("more", ["", "--multi-step 3 --max-gradient-norm 0.5", "--lstm-size 6 --batch-size 4"])
-def test_a_restored_agent_learns_on_exactly(action: ActionSpec, more: str) -> None:
-    # Mutation: leave critics, target or temperature out of `parts`.
-    agent, other = agent_of(action, *more.split()), agent_of(action, *more.split(), seed=8)
-    replay = replay_of(agent, action)
-    batches = [replay.sample(16, 0.0) for _ in range(8)]
-    for batch in batches[:4]:
-        agent.update(batch, 0.0)
-    for name, part in agent.parts.items():
-        other.parts[name].load_state_dict(copy.deepcopy(part.state_dict()))
-    for batch in batches[4:]:
-        assert agent.update(batch, 0.0).metrics == other.update(batch, 0.0).metrics
-    for name, part in agent.parts.items():
-        check_equal(part.state_dict(), other.parts[name].state_dict(), name)
 
 
 # --- acting ---

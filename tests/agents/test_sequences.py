@@ -205,37 +205,6 @@ def test_a_true_end_is_not_bootstrapped_from_and_a_truncation_is(name: str) -> N
 
 
 @every_agent
-def test_a_resumed_agent_goes_on_exactly(name: str) -> None:
-    more = ["--target-entropy", "0.5"] if name == "impala" else ["--target-period", "3"] if name == "r2d2" else []
-    agent = agent_of(name, *more)
-    batch = in_order(play(agent, 200).chunks)
-    for step in range(4):
-        agent.update(batch, step / 9)
-        agent.count_update(step)
-    resumed = agent_of(name, *more, seed=77)
-    for key, part in resumed.parts.items():
-        part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
-    for each in (agent, resumed):
-        for step in range(4, 8):
-            each.update(batch, step / 9)
-            each.count_update(step)
-    for key, part in agent.parts.items():
-        check_equal(part.state_dict(), resumed.parts[key].state_dict(), key)
-
-
-def check_equal(one: Any, other: Any, where: str) -> None:
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for key in one:
-            check_equal(one[key], other[key], f"{where}.{key}")
-    elif isinstance(one, list):
-        for number, (a, b) in enumerate(zip(one, other, strict=True)):
-            check_equal(a, b, f"{where}.{number}")
-    else:
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other, where
-
-
-@every_agent
 def test_published_weights_make_the_actor_say_the_same(name: str) -> None:
     learner, actor = agent_of(name), agent_of(name, learns=False, seed=8)
     row, rng = [random_row(np.random.default_rng(1), StepType.LAST, 5)], 5

@@ -1,0 +1,46 @@
+"""Every agent that is restored from the states of its parts learns on exactly."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from rainbow_iqn_apex.memory.batch import Batch
+from tests.agents.test_ranks import CASES, agent_of, batch_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def learn(agent: Any, batch: Batch, step: int) -> dict[str, torch.Tensor]:
+    metrics: dict[str, torch.Tensor] = agent.update(batch, step / 9).metrics
+    agent.count_update(step)
+    return metrics
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_restored_agent_learns_on_exactly(name: str) -> None:
+    # Mutation: leave statistics, multipliers, the reference, critics or a target network out of `parts`.
+    words, environment, _ = CASES[name]
+    agent, other = agent_of(words, environment), agent_of(words, environment, seed=77)
+    batch = batch_of(agent, environment, 12)
+    for step in range(4):
+        learn(agent, batch, step)
+    for key, part in other.parts.items():
+        part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
+    for step in range(4, 8):
+        assert learn(agent, batch, step) == learn(other, batch, step)
+    for key, part in agent.parts.items():
+        check_equal(part.state_dict(), other.parts[key].state_dict(), key)
+
+
+def check_equal(one: Any, other: Any, where: str) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            check_equal(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list):
+        for number, (a, b) in enumerate(zip(one, other, strict=True)):
+            check_equal(a, b, f"{where}.{number}")
+    else:
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other, where
