@@ -182,8 +182,8 @@ PACKETS = [
         MESSAGES,
     ),
     Reader(
-        "training episode", of(EPISODES), _episode(RECORD, score_saber=21, T_actors=MOST - 1, end="x" * 64),
-        ValueError,
+        "training episode", of(EPISODES),
+        _episode(RECORD, score_saber=21, score_5min=MOST * (1 - 1e-15), T_actors=MOST - 1, end="x" * 64), ValueError,
         {"beyond the 3 of an actor": [_episode(RECORD, env=3)], **_episodes(RECORD, {"T_learner"})},
     ),
     Reader(
