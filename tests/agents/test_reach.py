@@ -3,57 +3,44 @@
 import pytest
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 
 ROUND = 100  # agent steps
+SETTINGS = options.parse(["--T-max", "50000", "--learn-start", "400"], "test", "")
+LIMITER = RateLimiter.of(synchronize=True, wanted_steps=ROUND, nb_env_per_actor=1, nb_actor=2, max_chunks=100)
 
 
-@pytest.fixture
-def settings() -> Args:
-    return options.parse(["--T-max", "50000", "--learn-start", "400"], "test", "")
-
-
-@pytest.fixture
-def limiter() -> RateLimiter:
-    return RateLimiter.of(synchronize=True, wanted_steps=ROUND, nb_env_per_actor=1, nb_actor=2, max_chunks=100)
-
-
-def earlier(settings: Args, limiter: RateLimiter, *, saved: int, told: int) -> tuple[int, int]:
+def earlier(*, saved: int, told: int, limiter: RateLimiter = LIMITER) -> tuple[int, int]:
     """Rounds and steps, for a snapshot of this many agent steps."""
-    round_, steps = bound_of_earlier(settings, Progress("id", saved // ROUND, saved), limiter, told)
+    round_, steps = bound_of_earlier(SETTINGS, Progress("id", saved // ROUND, saved), limiter, told)
     return round_, steps
 
 
-def test_a_run_that_begins_has_come_nowhere(settings: Args, limiter: RateLimiter) -> None:
-    assert earlier(settings, limiter, saved=0, told=0) == (2, 0)
+def test_a_run_that_begins_has_come_nowhere() -> None:
+    assert earlier(saved=0, told=0) == (2, 0)
 
 
 @pytest.mark.parametrize("saved", [0, 300, 4000])
-def test_a_learner_that_was_killed_has_published_rounds_after_its_snapshot(
-    settings: Args, limiter: RateLimiter, saved: int
-) -> None:
+def test_a_learner_that_was_killed_has_published_rounds_after_its_snapshot(saved: int) -> None:
     """It had taken in all rounds before round 40, told so, and was publishing version 41, which an actor had got."""
-    round_, steps = earlier(settings, limiter, saved=saved, told=3900)
+    round_, steps = earlier(saved=saved, told=3900)
     assert 41 <= round_ < 200 and steps >= 3900
 
 
-def test_where_redis_has_lost_the_record_only_the_length_of_the_run_is_known(
-    settings: Args, limiter: RateLimiter
-) -> None:
-    round_, steps = earlier(settings, limiter, saved=30_000, told=0)
+def test_where_redis_has_lost_the_record_only_the_length_of_the_run_is_known() -> None:
+    round_, steps = earlier(saved=30_000, told=0)
     assert 500 <= round_ < 700 and steps == 50_000
 
 
-def test_a_forged_record_reaches_no_further_than_the_run(settings: Args, limiter: RateLimiter) -> None:
-    assert earlier(settings, limiter, saved=300, told=2**62)[0] < 700
+def test_a_forged_record_reaches_no_further_than_the_run() -> None:
+    assert earlier(saved=300, told=2**62)[0] < 700
 
 
-def test_rounds_are_counted_with_the_actors_that_play_them(settings: Args, limiter: RateLimiter) -> None:
-    more = limiter.change(30, 30, 8)  # rounds 31, 32 ... of 13 steps for each of eight
+def test_rounds_are_counted_with_the_actors_that_play_them() -> None:
+    more = LIMITER.change(30, 30, 8)  # rounds 31, 32 ... of 13 steps for each of eight
     assert more.round_steps(31) == 104
     for round_ in (0, 29, 30, 31, 32, 99):
         assert more.round_of(more.steps_before(round_)) == round_
         assert more.round_of(more.steps_before(round_) + 99) == round_
-    assert earlier(settings, more, saved=0, told=more.steps_before(80))[0] >= 82
+    assert earlier(saved=0, told=more.steps_before(80), limiter=more)[0] >= 82
