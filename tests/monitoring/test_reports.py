@@ -31,7 +31,7 @@ from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, parse
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
-from tests.monitoring.sinks.moments import Taken
+from tests.monitoring.sinks.moments import NobodyElse, Taken
 
 LONGEST = [f"train/{place:02}{chr(0x1F600) * 52}" for place in range(MOST_TAGS)]
 BINS = [float(count) for count in range(len(PRIORITY_BOUNDS) + 1)]
@@ -200,22 +200,12 @@ class FullDisk:
         raise OSError(28, "No space left on device")
 
 
-class NobodyElse:
-    reads = 0
-
-    def read(self) -> None:
-        self.reads += 1
-
-    def close(self) -> None:
-        pass
-
-
 def moments(tmp_path: Path) -> list[Any]:
     return list(parse((tmp_path / "x.jsonl").read_bytes()))
 
 
 def test_history_grows_more_slowly_in_a_long_run(tmp_path: Path) -> None:
-    feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())  # type: ignore[arg-type]
+    feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())
     for second in range(100_000):
         feeder.observe(replace(REPORT, role="learner", written=REPORT.began + second, events=()))
     at = [line.at - REPORT.began for line in moments(tmp_path)]
@@ -226,7 +216,7 @@ def test_history_grows_more_slowly_in_a_long_run(tmp_path: Path) -> None:
 
 def fed(*sinks: Sink) -> NobodyElse:
     """Hand the sinks three moments, and return what was asked for the reports of others."""
-    feeder = Feeder(sinks, nobody := NobodyElse())  # type: ignore[arg-type]
+    feeder = Feeder(sinks, nobody := NobodyElse())
     for second in (0, 10, 20):
         feeder.observe(replace(REPORT, written=REPORT.began + second))
     feeder.close()

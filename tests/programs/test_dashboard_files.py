@@ -9,7 +9,6 @@ from typing import IO, Any, cast
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
@@ -19,6 +18,7 @@ from rainbow_iqn_apex.programs.dashboard.run_files import History
 from rainbow_iqn_apex.programs.dashboard.tail import Tail
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from tests.dashboard import episodes, moment, write_run
+from tests.monitoring.sinks.moments import NobodyElse
 
 
 def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path: Path) -> None:
@@ -174,21 +174,11 @@ def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) 
     assert History(tmp_path / "none").hours_at([1]) is None
 
 
-class Nobody(OverviewReader):
-    """A reader of reports that finds none."""
-
-    def __init__(self) -> None:
-        pass
-
-    def read(self) -> None:
-        return None
-
-
 def test_hours_of_a_long_run_are_all_counted(tmp_path: Path) -> None:
     # Mutation: count no gap of more than ten minutes, or halve the lines before the gaps are taken.
     path, began, hours, downtime = tmp_path / "pong_metrics.jsonl", 1e9, 720, 3 * 3600
     for learner in range(2):
-        feeder = Feeder([HistorySink(path)], Nobody())
+        feeder = Feeder([HistorySink(path)], NobodyElse())
         for second in range(0, hours * 3600 + 1, 120):
             feeder.observe(Report("learner", 0, "host", 7, began, began + second))
         began += hours * 3600 + downtime

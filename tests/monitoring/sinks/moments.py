@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rainbow_iqn_apex.monitoring.film import Film, FilmSlot
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
@@ -27,6 +28,19 @@ class Taken:
 
     def take(self, moment: Moment) -> None:
         self.moments.append(moment)
+
+    def close(self) -> None:
+        pass
+
+
+class NobodyElse(OverviewReader):
+    """A reader of reports that finds none, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self) -> None:
+        self.reads += 1
 
     def close(self) -> None:
         pass
