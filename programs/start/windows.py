@@ -50,14 +50,10 @@ class TerminalWindows:
         self.place = f"windows of {emulator}"
         self._opened: list[subprocess.Popen[bytes]] = []
 
-    def command(self, name: str, command: Sequence[str]) -> list[str]:
-        """Return the command that opens a window."""
-        return [self.emulator, *(word.format(name=name) for word in _EMULATORS[self.emulator]), *command]
-
     def open(self, name: str, command: Sequence[str]) -> None:
         """Open a window of that name, in which the command runs."""
         none = subprocess.DEVNULL
-        opening = self.command(name, command)
+        opening = [self.emulator, *(word.format(name=name) for word in _EMULATORS[self.emulator]), *command]
         self._opened.append(subprocess.Popen(opening, stdin=none, stdout=none, stderr=none, start_new_session=True))
 
 
