@@ -72,17 +72,6 @@ def test_a_gpu_that_is_not_there_is_named(there: int, gpus: str, missing: int, a
     assert str(error.value) == f"--gpus: PyTorch finds no CUDA device {missing} here, {advice}"
 
 
-def test_the_gpus_are_taken_in_turn() -> None:
-    given = asked("--gpus 3,5 --nb-actor 3 --game pong", lambda: 6)
-    common = ["--nb-actor", "3", "--game", "pong"]
-    learner = [*run_by("launch_learner.py"), *common]
-    actor = [*run_by("launch_actor.py"), "--id-actor"]
-    assert given.command(-1) == [*learner, "--gpu-number=3"]
-    assert [given.command(i) for i in range(3)] == [
-        [*actor, str(i), *common, f"--gpu-number={gpu}"] for i, gpu in enumerate((5, 3, 5))
-    ]
-
-
 def test_evaluation_actors_take_the_gpus_after_the_actors() -> None:
     given = asked("--gpus 3,5,7 --nb-actor 3 --nb-eval-actors 2", lambda: 8)
     common = ["--nb-actor", "3", "--nb-eval-actors", "2"]

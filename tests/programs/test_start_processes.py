@@ -13,7 +13,7 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.programs.start.output import say
-from rainbow_iqn_apex.programs.start.process import Process
+from rainbow_iqn_apex.programs.start.process import Process, no_window
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
@@ -21,9 +21,6 @@ from tests.deadline import wait_until
 
 def python(text: str) -> Process:
     return Process("actor 0", [sys.executable, "-c", text])
-
-
-def no_window(_name: str, _process_id: int) -> None: ...
 
 
 def started(text: str) -> Process:
