@@ -19,7 +19,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, check_chunk
 from rainbow_iqn_apex.memory.hindsight import DISCOUNT, GOAL, REWARD, Hindsight
 from rainbow_iqn_apex.memory.messages import Episode, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
@@ -73,10 +73,6 @@ def test_goals_are_those_of_any_later_row_of_the_episode_alike() -> None:
             assert not any(array[t].any() for array in found.values()), "LAST, or outside of what is learned from"
 
 
-def is_reached(achieved: Array, goal: Array) -> bool:
-    return bool(np.array_equal(achieved, goal))
-
-
 def test_an_actor_s_chunks_hold_goals_with_what_they_would_have_earned() -> None:
     # Mutations: judge the row itself instead of the next one; leave the discount as it was.
     chunks = chunks_of(rollout_of(args_of()), 300)
@@ -92,10 +88,10 @@ def test_an_actor_s_chunks_hold_goals_with_what_they_would_have_earned() -> None
             for j in range(4):
                 goal = rows[GOAL][t, j]
                 assert (reachable == goal).all(1).any()
-                reached = is_reached(rows["obs"][t + 1, ACHIEVED], goal)
+                reached = np.array_equal(rows["obs"][t + 1, ACHIEVED], goal)
                 assert (rows[REWARD][t, j], rows[DISCOUNT][t, j]) == ((0, 0) if reached else (-1, 1))
                 true_ends += reached
-            own = is_reached(rows["obs"][t + 1, ACHIEVED], rows["obs"][t, DESIRED])
+            own = np.array_equal(rows["obs"][t + 1, ACHIEVED], rows["obs"][t, DESIRED])
             assert (rows["reward"][t + 1], rows["discount"][t + 1]) == ((0, 0) if own else (-1, 1))
     assert true_ends > 500
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
-from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
@@ -105,7 +104,7 @@ class Normalised(Network):
 
 
 def test_statistics_travel_beside_the_weights() -> None:
-    # Mutations: publish parameters alone; publish all buffers; take numbers of any dtype.
+    # Mutations: publish parameters alone; publish all buffers.
     learner, actor = Normalised(), Normalised()
     learner.statistics(learner.layer(torch.rand(5, 3)))
     names = {"layer.weight", "layer.bias", "statistics.weight", "statistics.bias", "statistics.running_mean",
@@ -118,6 +117,3 @@ def test_statistics_travel_beside_the_weights() -> None:
         key: tensor.tolist() for key, tensor in acting_tensors(learner).items()
     }
     assert found["statistics.num_batches_tracked"] == 1
-    wrong = found | {"statistics.num_batches_tracked": torch.ones(())}
-    with pytest.raises(RunError, match=r"num_batches_tracked is torch.float32 \[\], needed is torch.int64"):
-        weights_packet.weights_for(acting_tensors(actor), wire.decode(weights_packet.pack(wrong, 1)))

@@ -15,7 +15,6 @@ from rainbow_iqn_apex.monitoring.film import (
     HEADER_BYTES,
     MAX_BYTES,
     MAX_HEIGHT,
-    MAX_PICTURES,
     MAX_WIDTH,
     Film,
     FilmError,
@@ -110,13 +109,6 @@ def test_an_episode_of_any_length_gives_evenly_spaced_pictures(most: int) -> Non
         shown = pictures[:, 0, 0, 0].tolist()
         assert shown == list(range(0, step + 1, lapse.stride)), "from the first on, and up to the newest"
         assert len(shown) <= most and (lapse.stride == 1 or 2 * len(shown) >= most)
-
-
-def test_a_long_episode_fills_a_film() -> None:
-    lapse = TimeLapse()
-    for step in range(5 * MAX_PICTURES):
-        lapse.add([picture(step)])
-    assert (len(lapse.pictures()), lapse.stride) == (5 * MAX_PICTURES // 8 + 1, 8)
 
 
 def test_what_blinks_is_seen() -> None:
