@@ -42,7 +42,6 @@ class Played(NamedTuple):
     chunks: list[Chunk]
     rows: list[Row]
     actions: list[Any]
-    outputs: list[Arrays]  # beside each action
     states: list[Arrays]  # before each row
 
 
@@ -66,7 +65,7 @@ def play(agent: Agent, steps: int, seed: int = 0, longest: int = 9, T: int = 10*
     """Play episodes of 1 to `longest` actions, which end truly or by truncation, at step T of the run."""
     rng = np.random.default_rng(seed)
     assembler = Assembler(agent.spec, 0, agent.initial_priorities)
-    played, state, left, step_type = Played([], [], [], [], []), Arrays(), 0, StepType.LAST
+    played, state, left, step_type = Played([], [], [], []), Arrays(), 0, StepType.LAST
     blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
     for _ in range(steps):
         if step_type == StepType.LAST:
@@ -81,7 +80,6 @@ def play(agent: Agent, steps: int, seed: int = 0, longest: int = 9, T: int = 10*
         played.chunks.extend([chunk] if chunk else [])
         played.rows.append(row)
         played.actions.append(output.actions[0])
-        played.outputs.append(extras)
         played.states.append(kept)
     return played
 

@@ -149,15 +149,3 @@ def test_priorities_are_those_of_the_errors_of_the_values() -> None:
         wanted = (0.9 * errors.max() + 0.1 * errors.mean()) ** 0.9
         assert float(found[b]) == pytest.approx(wanted, rel=1e-3)
     assert agent_of("impala", *MIX.split()).update(batch, 0.0).priorities is None
-
-
-def test_impact_s_target_is_copied_after_every_so_many_updates() -> None:
-    agent = agent_of("impala", "--impact-target-period", "3")
-    batch = in_order(play(agent, 100).chunks)
-    for made in range(1, 8):
-        before = [parameter.clone() for parameter in agent._target.parameters()]
-        agent.update(batch, 0.0)
-        agent.count_update(made)
-        copied = made % 3 == 0
-        pairs = zip(agent._target.parameters(), agent.network.parameters() if copied else before, strict=True)
-        assert all(torch.equal(one, other) for one, other in pairs)

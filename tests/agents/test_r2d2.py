@@ -116,17 +116,6 @@ def test_places_explore_as_the_actor_that_has_them() -> None:
         assert actions(agent_at(0), None, places) == actions(agent_at(0), None, None)
 
 
-def test_the_target_network_follows_after_every_so_many_updates() -> None:
-    agent = agent_of("r2d2", "--target-period", "3")
-    batch, followed = in_order(play(agent, 200).chunks), []
-    for step in range(1, 8):
-        agent.update(batch, 0.0)
-        agent.count_update(100 * step)
-        online = agent.network.state_dict()
-        followed.append(all(torch.equal(value, online[key]) for key, value in agent.target.state_dict().items()))
-    assert followed == [False, False, True, False, False, True, False]
-
-
 def states_of_present_network(agent: Any, played: Played) -> list[dict[str, Any]]:
     """The recurrent state before each row, had the present network played all of it."""
     state: dict[str, Any] = {}

@@ -204,6 +204,20 @@ def test_a_true_end_is_not_bootstrapped_from_and_a_truncation_is(name: str) -> N
         assert all(torch.equal(value, found[key]) for key, value in weights_of(one).items()) != is_read
 
 
+@pytest.mark.parametrize(("name", "period"), [("r2d2", "--target-period"), ("impala", "--impact-target-period")])
+def test_a_target_network_is_copied_after_every_so_many_updates(name: str, period: str) -> None:
+    # Mutation: count agent steps.
+    agent = agent_of(name, period, "3")
+    target = agent.target if name == "r2d2" else agent._target
+    batch = in_order(play(agent, 100).chunks)
+    for made in range(1, 8):
+        before = [parameter.clone() for parameter in target.parameters()]
+        agent.update(batch, 0.0)
+        agent.count_update(100 * made)
+        pairs = zip(target.parameters(), before if made % 3 else agent.network.parameters(), strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs)
+
+
 @every_agent
 def test_published_weights_make_the_actor_say_the_same(name: str) -> None:
     learner, actor = agent_of(name), agent_of(name, learns=False, seed=8)
