@@ -9,13 +9,12 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import numpy as np
 
 from benchmarks.environment_peers import ale_vector, atari_preprocessing
-from benchmarks.harness import SLICE_S, Comparison, Work, beside_first, compare
+from benchmarks.harness import Comparison, Work, beside_first, compare
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
@@ -27,18 +26,6 @@ ACTIONS: list[int] = np.random.default_rng(1).integers(NB_ACTIONS, size=10_000).
 WANTED = 0.85  # least ratio to the emulator alone
 PARALLEL_WANTED = 1.95  # least ratio of two processes to one
 CHILD_STEPS = 10  # between two looks at the clock
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Holds how long is played."""
-
-    steps: int = 200  # a call
-    slice_s: float = SLICE_S  # of each work in a repeat
-    window_s: float = 1.0  # in which processes play at the same time
-
-
-QUICK = Sizes(steps=20, slice_s=0.02, window_s=0.1)
 
 
 def emulator(steps: int) -> Work:
@@ -127,20 +114,12 @@ def parallel(window_s: float, repeats: int) -> Comparison:
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare one environment with the emulator and others, and two processes with one."""
-    sizes = QUICK if args.quick else Sizes()
+    steps, window_s = (20, 0.1) if args.quick else (200, 1.0)
     works = {
-        "raw ale.act": emulator(sizes.steps),
-        "ours": ours(sizes.steps),
-        "ale_py AtariVectorEnv": ale_vector(SETTINGS.game, ACTIONS, sizes.steps),
-        "gymnasium AtariPreprocessing": atari_preprocessing(SETTINGS.game, ACTIONS, sizes.steps),
+        "raw ale.act": emulator(steps),
+        "ours": ours(steps),
+        "ale_py AtariVectorEnv": ale_vector(SETTINGS.game, ACTIONS, steps),
+        "gymnasium AtariPreprocessing": atari_preprocessing(SETTINGS.game, ACTIONS, steps),
     }
-    single = compare(
-        SETTINGS.game,
-        "frames/s",
-        works,
-        per_call=FRAMES * sizes.steps,
-        repeats=args.repeats,
-        wanted={"ours": WANTED},
-        slice_s=sizes.slice_s,
-    )
-    return [single, parallel(sizes.window_s, args.repeats)]
+    single = compare(SETTINGS.game, "frames/s", works, args, per_call=FRAMES * steps, wanted={"ours": WANTED})
+    return [single, parallel(window_s, args.repeats)]

@@ -95,8 +95,9 @@ def _updates(name: str, args: argparse.Namespace) -> Comparison:
     size = settings.batch_size
     works = {_products(name): _update_products(agent, size), name: update_work(agent, settings, size)}
     rows = f"{size} x {agent.spec.length} rows"
-    repeats = min(args.repeats, _FEW) if isinstance(agent, R2d2) else args.repeats
-    return compare_processor_time(f"update with {rows}, {name}", "updates/s", works, args, repeats=repeats)
+    if isinstance(agent, R2d2):
+        args = argparse.Namespace(quick=args.quick, repeats=min(args.repeats, _FEW))
+    return compare_processor_time(f"update with {rows}, {name}", "updates/s", works, args)
 
 
 def _update_products(agent: Impala | R2d2, batch: int) -> Work:

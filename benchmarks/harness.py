@@ -1,7 +1,7 @@
 """Compares pieces of work that are run in turn in one process, so that a machine's ups and downs meet all alike.
 
     work = {"memcpy": lambda: copy(), "ours": lambda: sample()}
-    print(table(compare("replay", "1/s", work, per_call=1, repeats=7)))
+    print(table(compare("replay", "1/s", work, args)))
 
 Every repeat runs each work for a while and gives one rate; a ratio is taken within a repeat, of rates that are
 neighbours in time, and reported with its smallest and largest.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,6 @@ from rainbow_iqn_apex.saber.results.run_record import commit
 
 Work = Callable[[], object]
 Clock = Callable[[], float]  # seconds
-
-SLICE_S = 0.4  # of one work in one repeat
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,16 @@ class Comparison:
 
 
 def compare(
-    name: str, unit: str, works: dict[str, Work], *, per_call: float = 1, repeats: int = 5,
-    wanted: dict[str, float] | None = None, slice_s: float = SLICE_S, clock: Clock = time.perf_counter,
+    name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1,
+    wanted: dict[str, float] | None = None, slice_s: float = 0.4, clock: Clock = time.perf_counter,
 ) -> Comparison:  # fmt: skip
-    """Measure each work in turn, `repeats` times; `per_call` is what one call does, in `unit`s of `clock`."""
+    """Measure each work in turn, a slice of `clock` in each repeat; `per_call` is what one call does, in `unit`s."""
     for work in works.values():
         work()  # what is made or compiled once
-    measured = [{name: _rate(work, slice_s, clock) * per_call for name, work in works.items()} for _ in range(repeats)]
+    slice_s = 0.02 if args.quick else slice_s
+    measured = [
+        {name: _rate(work, slice_s, clock) * per_call for name, work in works.items()} for _ in range(args.repeats)
+    ]
     return beside_first(name, unit, {work: [m[work] for m in measured] for work in works}, wanted)
 
 
@@ -106,16 +108,8 @@ def table(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def compare_processor_time(
-    name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1, repeats: int = 0,
-    wanted: dict[str, float] | None = None,
-) -> Comparison:  # fmt: skip
-    """Compare by this process's processor time, which others change little; 0 repeats: as `args` has it."""
-    slice_s = 0.02 if args.quick else 0.2
-    repeats = repeats or args.repeats
-    return compare(
-        name, unit, works, per_call=per_call, repeats=repeats, wanted=wanted, slice_s=slice_s, clock=time.process_time
-    )
+# By this process's processor time, which others change little.
+compare_processor_time = partial(compare, slice_s=0.2, clock=time.process_time)
 
 
 @contextmanager

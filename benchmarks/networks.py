@@ -44,7 +44,7 @@ def _acting(settings: Args, environments: int, args: argparse.Namespace) -> Comp
     # 1.0 ms for one environment and 5.5 for eight with the weights ready, where the product took 0.46 and 3.7 ms.
     wanted = {"act, bfloat16, without the draws of noise": {1: 0.46, 8: 0.67}[environments]}
     name = f"act for {environments}"
-    return compare(name, "calls/s", works, per_call=PERIOD, repeats=args.repeats, wanted=wanted)
+    return compare(name, "calls/s", works, args, per_call=PERIOD, wanted=wanted)
 
 
 def _precisions() -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
         works[f"update, {precision}"] = rainbow_update(replace(settings, precision=precision))
     # 105 ms where the 65.5 GFLOP take 73.
     wanted = {"update, bfloat16": 73 / (1000 / 9.5)}
-    return compare("update, batch 32", "updates/s", works, repeats=args.repeats, wanted=wanted, slice_s=1.0)
+    return compare("update, batch 32", "updates/s", works, args, wanted=wanted, slice_s=1.0)
 
 
 def _products(columns: int) -> Work:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.chunks import ATARI, SPEC, noise_chunks
-from benchmarks.harness import SLICE_S, Comparison, Work, compare, one_thread
+from benchmarks.harness import Comparison, Work, compare, one_thread
 from benchmarks.replay_peers import NumpyTree, Peer, peers
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkId
@@ -31,19 +31,6 @@ UPDATE_WANTED = 10.0  # least ratio of `Replay.learned` to a batch of transition
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Holds how much is stored, and for how long each work runs in a repeat."""
-
-    rows: int = 1_000_000
-    peer_rows: int = 100_000  # a replay that stores a frame twice has no room for more beside ours
-    turns: int = 65_536  # samples prepared for a work: their frames are more than caches hold
-    slice_s: float = SLICE_S
-
-
-QUICK = Sizes(rows=4000, peer_rows=2000, turns=1024, slice_s=0.02)
-
-
-@dataclass(frozen=True)
 class Replays:
     """Holds a full replay and others to compare it with."""
 
@@ -51,6 +38,7 @@ class Replays:
     small: Replay  # ours with as many rows as the peers
     peers: list[Peer]
     fewer: str  # what to add to the names of those with fewer rows
+    turns: int  # samples prepared for a work
 
 
 def filled(rows: int) -> Replay:
@@ -115,55 +103,48 @@ def tree_update(leaves: int, batch_size: int) -> Work:
     return lambda: tree.update(*next(turns))
 
 
-def copying(replay: Replay, sizes: Sizes, repeats: int) -> Comparison:
+def copying(replays: Replays, args: argparse.Namespace) -> Comparison:
     """Compare the gigabytes a second of a plain copy, the physical limit, and of the gather."""
     batch_size, gathers = 512, 4
     source = torch.ones(gathers * batch_size * 2 * SPEC.stack * 84 * 84, dtype=torch.uint8)
     target = torch.empty_like(source)
-    one = gather(replay, batch_size, sizes.turns)
+    one = gather(replays.ours, batch_size, replays.turns)
     works: dict[str, Work] = {
         f"copy of {len(source) / 1e6:.0f} MB": lambda: target.copy_(source),
         f"{gathers} gathers of {batch_size}": lambda: [one() for _ in range(gathers)],
     }
-    return compare("copying", "GB/s", works, per_call=len(source) / 1e9, repeats=repeats, slice_s=sizes.slice_s)
+    return compare("copying", "GB/s", works, args, per_call=len(source) / 1e9)
 
 
-def sampling(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> Comparison:
+def sampling(replays: Replays, batch_size: int, args: argparse.Namespace) -> Comparison:
     """Compare batches of transitions a second, with their weights."""
-    name = f"sample {batch_size}"
     works: dict[str, Work] = {
-        "gather alone": gather(replays.ours, batch_size, sizes.turns),
+        "gather alone": gather(replays.ours, batch_size, replays.turns),
         "ours": our_sample(replays.ours, batch_size),
         f"ours{replays.fewer}": our_sample(replays.small, batch_size),
     }
     works |= {f"{peer.name}{replays.fewer}": partial(peer.sample, batch_size) for peer in replays.peers}
-    wanted = {"ours": SAMPLE_WANTED[batch_size]}
-    return compare(name, "1/s", works, repeats=repeats, wanted=wanted, slice_s=sizes.slice_s)
+    return compare(f"sample {batch_size}", "1/s", works, args, wanted={"ours": SAMPLE_WANTED[batch_size]})
 
 
-def updating(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> Comparison:
+def updating(replays: Replays, batch_size: int, args: argparse.Namespace) -> Comparison:
     """Compare updates of the priorities of a batch a second."""
-    name = f"update {batch_size}"
     works: dict[str, Work] = {
         "ours, sample": our_sample(replays.ours, batch_size),
         "ours, update_priorities": our_update(replays.ours, batch_size),
-        "NumPy sum tree": tree_update(sizes.rows, batch_size),
+        "NumPy sum tree": tree_update(replays.ours.slots * SPEC.samples, batch_size),
         f"ours{replays.fewer}": our_update(replays.small, batch_size),
     }
     works |= {f"{peer.name}{replays.fewer}": peer_update(peer, batch_size) for peer in replays.peers}
-    wanted = {"ours, update_priorities": UPDATE_WANTED}
-    return compare(name, "1/s", works, repeats=repeats, wanted=wanted, slice_s=sizes.slice_s)
+    return compare(f"update {batch_size}", "1/s", works, args, wanted={"ours, update_priorities": UPDATE_WANTED})
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare copying, sampling and updates, on one thread."""
+    # A peer that stores a frame twice has no room for more rows beside ours. Caches do not hold the turns' frames.
+    rows, fewer, turns = (4000, 2000, 1024) if args.quick else (1_000_000, 100_000, 65_536)
     with one_thread():
-        return _measure(args, QUICK if args.quick else Sizes())
-
-
-def _measure(args: argparse.Namespace, sizes: Sizes) -> list[Comparison]:
-    fewer = f", {sizes.peer_rows:_} rows".replace("_", " ")
-    replays = Replays(filled(sizes.rows), filled(sizes.peer_rows), peers(sizes.peer_rows), fewer)
-    found = [copying(replays.ours, sizes, args.repeats)]
-    found += [sampling(replays, batch_size, sizes, args.repeats) for batch_size in SAMPLE_WANTED]
-    return found + [updating(replays, batch_size, sizes, args.repeats) for batch_size in SAMPLE_WANTED]
+        replays = Replays(filled(rows), filled(fewer), peers(fewer), f", {fewer:_} rows".replace("_", " "), turns)
+        found = [copying(replays, args)]
+        found += [sampling(replays, batch_size, args) for batch_size in SAMPLE_WANTED]
+        return found + [updating(replays, batch_size, args) for batch_size in SAMPLE_WANTED]

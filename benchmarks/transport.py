@@ -69,14 +69,14 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     print("bytes a transition: " + ", ".join(f"{game} {size:.0f}" for game, size in sizes.items()))
     print(f"on average {statistics.mean(sizes.values()):.0f}, wanted at most 250", end="\n\n")
     slots = 20 if args.quick else 200
-    return [_parts(chunks, slots, args.repeats), _through_redis(args, slots)]
+    return [_parts(chunks, slots, args), _through_redis(args, slots)]
 
 
 def _bytes_each(chunks: tuple[Chunk, ...]) -> float:
     return statistics.mean(len(encode_message(chunk)) for chunk in chunks) / SPEC.period
 
 
-def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
+def _parts(chunks: list[Chunk], slots: int, args: argparse.Namespace) -> Comparison:
     replay = empty_replay(slots)
     frames = np.empty((SPEC.window, 84, 84), np.uint8)
     messages = [encode_message(chunk) for chunk in chunks]
@@ -95,7 +95,7 @@ def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
         "decode": lambda: [decode_message(message, 10**7) for message in messages],
         "add to the replay": add,
     }
-    return compare("parts, one core", "transitions/s", works, per_call=len(chunks) * SPEC.period, repeats=repeats)
+    return compare("parts, one core", "transitions/s", works, args, per_call=len(chunks) * SPEC.period)
 
 
 def empty_replay(slots: int) -> Replay:
