@@ -9,7 +9,9 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from functools import cache
+from multiprocessing.pool import Pool
+from multiprocessing.synchronize import Barrier
 
 import numpy as np
 
@@ -55,17 +57,20 @@ def ours(steps: int) -> Work:
     return work
 
 
-def serve(connection: Connection) -> None:
-    """Answer each window of time with the frames a second played in it; for a process of its own."""
-    work = ours(CHILD_STEPS)
-    work()
-    connection.send("ready")
-    while window := connection.recv():
-        connection.send(rate_between(work, *window))
+@cache
+def _played() -> Work:
+    """Return this process's environment."""
+    return ours(CHILD_STEPS)
 
 
-def rate_between(work: Work, start: float, end: float) -> float:
+def _get_ready(barrier: Barrier) -> None:
+    _played()()
+    barrier.wait()
+
+
+def rate_between(start: float, end: float) -> float:
     """Return the frames a second played between two moments of the clock that all processes share."""
+    work = _played()
     time.sleep(max(0.0, start - time.monotonic()))
     begun, calls = time.monotonic(), 0
     while (now := time.monotonic()) < end:
@@ -75,39 +80,26 @@ def rate_between(work: Work, start: float, end: float) -> float:
 
 
 @contextmanager
-def players(number: int) -> Iterator[list[Connection]]:
-    """Start processes that `serve`, and wait until they are ready."""
+def players(number: int) -> Iterator[Pool]:
+    """Start processes that play, and wait until they are ready."""
     context = multiprocessing.get_context("spawn")
-    pairs = [context.Pipe() for _ in range(number)]
-    processes = [context.Process(target=serve, args=(theirs,), daemon=True) for _, theirs in pairs]
-    for process in processes:
-        process.start()
-    connections = [own for own, _ in pairs]
-    for connection in connections:
-        connection.recv()
-    yield connections
-    for connection in connections:
-        connection.send(None)
-    for process in processes:
-        process.join()
+    barrier = context.Barrier(number + 1)
+    with context.Pool(number, _get_ready, (barrier,)) as pool:
+        barrier.wait()
+        yield pool
 
 
-def play_together(connections: list[Connection], window_s: float) -> float:
-    """Return the frames a second of all processes together, in one window of time."""
+def play_together(pool: Pool, number: int, window_s: float) -> float:
+    """Return the frames a second of so many of the processes together, in one window of time."""
     start = time.monotonic() + 0.05
-    for connection in connections:
-        connection.send((start, start + window_s))
-    rates: list[float] = [connection.recv() for connection in connections]
-    return sum(rates)
+    return sum(pool.starmap(rate_between, number * [(start, start + window_s)], chunksize=1))
 
 
 def parallel(window_s: float, repeats: int) -> Comparison:
     """Compare two processes at the same time with one of them."""
     one, two = "ours, one process", "ours, two processes"
-    with players(2) as connections:
-        measured = [
-            (play_together(connections[:1], window_s), play_together(connections, window_s)) for _ in range(repeats)
-        ]
+    with players(2) as pool:
+        measured = [[play_together(pool, number, window_s) for number in (1, 2)] for _ in range(repeats)]
     alone, together = zip(*measured, strict=True)
     return beside_first("processes", "frames/s", {one: alone, two: together}, {two: PARALLEL_WANTED})
 

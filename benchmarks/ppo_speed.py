@@ -45,8 +45,8 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
         name: partial(ours, options, args.port, warm_up_s, seconds) for name, options in OURS.items()
     }
     works |= {name: partial(peer, kind, warm_up_s, seconds) for name, kind in PEERS.items()}
-    with players(1) as connections:
-        works["environment"] = partial(play_together, connections, min(seconds, 10.0))
+    with players(1) as pool:
+        works["environment"] = partial(play_together, pool, 1, min(seconds, 10.0))
         measured = [_repeat(works, number) for number in range(args.repeats)]
     rates = {name: [m[name] for m in measured] for name in (_BEST, *works)}
     return [beside_first("training PPO", "frames/s", rates, {"ours": WANTED, "ours, 2 actors": WANTED})]
