@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.chunks import ATARI
 from benchmarks.harness import Comparison, beside_first
-from benchmarks.processes import Program, RedisServer
+from benchmarks.processes import Program, run_system
 from benchmarks.works import CPU, update_work
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import processor
@@ -77,16 +77,10 @@ def _alone(learners: int, updates: int) -> tuple[float, float]:
 
 def _whole_run(learners: int, steps: int) -> float:
     """Return the agent steps a second of the second interval: the first one holds the start."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_learners_")))
-        port = stack.enter_context(RedisServer()).port
-        given = [*_SETTINGS, "--learn-start", "400", "--log-interval", str(steps)]
-        given += ["--port-redis", str(port), "--path-to-results", str(folder)]
-        learner = Program(stack, [*_torchrun(learners), "launch_learner.py", *given], folder / "learner.txt")
-        for actor in range(_ACTORS):
-            Program(stack, ["launch_actor.py", "--id-actor", str(actor), *given], folder / f"actor{actor}.txt")
-        learner.wait_for_intervals(2)
-        return steps / learner.intervals()[1]
+    options = [*_SETTINGS, "--learn-start", "400", "--log-interval", str(steps)]
+    with run_system(options, _ACTORS, _torchrun(learners)) as system:
+        system.learner.wait_for_intervals(2)
+        return steps / system.learner.intervals()[1]
 
 
 def _learn(updates: int) -> None:

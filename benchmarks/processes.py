@@ -8,8 +8,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,6 +92,31 @@ class Program:
         self._process.terminate()
         if code := self._process.wait(_LONGEST_WAIT_S):
             raise RunError(f"the program ended with {code}; its output was:\n{self.text()}")
+
+
+class System(NamedTuple):
+    """Hold a Redis server, a learner and its actors, which run."""
+
+    folder: Path  # of their output and results
+    redis: int  # process id
+    learner: Program
+    actors: list[Program]
+
+
+@contextmanager
+def run_system(options: Sequence[str], actors: int, launcher: Sequence[str] = ()) -> Iterator[System]:
+    """Start all with these options, and end them; a launcher's words start the learner."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_")))
+        server = stack.enter_context(RedisServer())
+        given = [*options, "--nb-actor", str(actors), "--disable-cuda"]
+        given += ["--port-redis", str(server.port), "--path-to-results", str(folder)]
+        learner = Program(stack, [*launcher, "launch_learner.py", *given], folder / "learner.txt")
+        players = [
+            Program(stack, ["launch_actor.py", "--id-actor", str(actor), *given], folder / f"actor{actor}.txt")
+            for actor in range(actors)
+        ]
+        yield System(folder, server.process.pid, learner, players)
 
 
 class Passed(NamedTuple):

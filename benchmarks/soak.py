@@ -5,21 +5,20 @@ time. The slope is that of a line through the second half of the time, when ever
 """
 
 import argparse
-import tempfile
+import csv
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import add_json
-from benchmarks.processes import Program, RedisServer
+from benchmarks.processes import run_system
 
 _OPTIONS = (
-    "--preset cpu --game pong --hidden-size 32 --nb-actor 2 --synchronize-actors-with-learner False "
-    "--replay-frequency 32 --learn-start 2000 --memory-capacity 20000 --log-interval 100000 --disable-cuda"
+    "--preset cpu --game pong --hidden-size 32 --synchronize-actors-with-learner False --replay-frequency 32 "
+    "--learn-start 2000 --memory-capacity 20000 --log-interval 100000"
 )
 _PERIOD_S = 5.0
 
@@ -46,30 +45,19 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_soak_")))
-        server = stack.enter_context(RedisServer())
-        options = [*_OPTIONS.split(), "--port-redis", str(server.port), "--path-to-results", str(folder)]
-        pids = {"Redis": server.process.pid}
-        pids["learner"] = Program(stack, ["launch_learner.py", *options], folder / "learner.txt").pid
-        for actor in range(2):
-            words = ["launch_actor.py", "--id-actor", str(actor), *options]
-            pids[f"actor {actor}"] = Program(stack, words, folder / f"actor{actor}.txt").pid
+    with run_system(_OPTIONS.split(), 2) as system:
+        pids = {"Redis": system.redis, "learner": system.learner.pid}
+        pids |= {f"actor {number}": actor.pid for number, actor in enumerate(system.actors)}
         seen: dict[str, list[Sample]] = {process: [] for process in pids}
         begun = time.monotonic()
         while (now := time.monotonic() - begun) < seconds:
             for process, pid in pids.items():
                 seen[process].append((now, _resident_bytes(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))))
             time.sleep(_PERIOD_S)
-        lines = (folder / "pong.csv").read_text().splitlines()
-        print((folder / "learner.txt").read_text()[-600:])
-    return seen, _steps(lines) / seconds
-
-
-def _steps(lines: list[str]) -> float:
-    """Return the agent steps of all actors when the last episode ended."""
-    at = lines[0].split(",").index("T_actors")
-    return max(float(line.split(",")[at]) for line in lines[1:])
+        with (system.folder / "pong.csv").open() as file:
+            steps = max(float(episode["T_actors"]) for episode in csv.DictReader(file))
+        print(system.learner.text()[-600:])
+    return seen, steps / seconds
 
 
 def _resident_bytes(pid: int) -> int:

@@ -5,14 +5,11 @@ the time in which the learner's main thread did not compute.
 """
 
 import argparse
-import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.harness import Comparison, Rate
-from benchmarks.processes import Program, RedisServer, main_thread_s
+from benchmarks.processes import main_thread_s, run_system
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,6 @@ class Configuration:
     options: str
     interval: int  # agent steps of a measured interval: some seconds
     wanted: float  # agent steps a second
-    actors: int = 1
 
 
 # The system that this one re-creates made 7.3 to 8.6 steps a second with the first; wanted is four times as many.
@@ -40,15 +36,9 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
 
 
 def _measure(name: str, configuration: Configuration, repeats: int) -> Comparison:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_system_")))
-        port = stack.enter_context(RedisServer()).port
-        options = [*configuration.options.split(), "--game", "space_invaders", "--disable-cuda"]
-        options += ["--port-redis", str(port), "--path-to-results", str(folder)]
-        options += ["--log-interval", str(configuration.interval), "--nb-actor", str(configuration.actors)]
-        learner = Program(stack, ["launch_learner.py", *options], folder / "learner.txt")
-        for actor in range(configuration.actors):
-            Program(stack, ["launch_actor.py", "--id-actor", str(actor), *options], folder / f"actor{actor}.txt")
+    options = f"{configuration.options} --game space_invaders --log-interval {configuration.interval}"
+    with run_system(options.split(), 1) as system:
+        learner = system.learner
         learner.wait_for_intervals(1)  # the first interval holds the start
         before, busy = time.monotonic(), main_thread_s(learner.pid)
         learner.wait_for_intervals(1 + repeats)
