@@ -6,26 +6,19 @@ servers is told, too: where all share few cores, rates do not grow with the mast
 
 import argparse
 import statistics
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import redis
 
-from benchmarks.chunks import ATARI, GAMES, SPEC
+from benchmarks.chunks import GAMES, SPEC
 from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import RedisServer, processor_s
-from benchmarks.transport import System, Writers, start_writers, take_in
-from benchmarks.transport_writer import NAME, RUN
+from benchmarks.transport import Writers, led_run, take_in, written_to
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.slots import SLOTS
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 
 _WRITERS = _SHARDS = 3
 _BUS = 10_000  # a node's port for other nodes is its own and this
@@ -72,16 +65,9 @@ def _flow(way: Way, args: argparse.Namespace) -> Flow:
         servers = [stack.enter_context(_server(way)) for _ in range(way.masters)]
         if way.is_cluster:
             _join([server.port for server in servers])
-        url = f"redis://{','.join(f'127.0.0.1:{server.port}' for server in servers)}"
-        client = stack.enter_context(closing(open_servers(find_server("", 0, url, {}))))
-        learner = stack.enter_context(LearnerClient(client, NAME, {}, _WRITERS, shards=way.shards))
-        learner.lead(RUN)
-        decode = MessageDecoder(SPEC, ATARI, nb_env=1)
-        inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
-        learner.write_progress("running", 0, 0, inbox.read)
-        pids = start_writers(stack, writers, url, way.shards)
-        system = System(servers[0].process.pid, pids, learner, inbox)
-        while not all(inbox.read[actor] for actor in range(_WRITERS)):  # while writers start
+        run = stack.enter_context(led_run(_WRITERS, way.shards, servers))
+        system = stack.enter_context(written_to(run, writers))
+        while not all(system.inbox.read[actor] for actor in range(_WRITERS)):  # while writers start
             take_in(None, system, window)
         before = [processor_s(server.process.pid) for server in servers]
         taken = [take_in(None, system, window) for _ in range(args.repeats)]

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +26,11 @@ from benchmarks.harness import Comparison, Work, beside_first, compare
 from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
@@ -141,40 +143,49 @@ def take_in(replay: Replay | None, system: System, seconds: float, report_s: flo
 
 @dataclass(frozen=True)
 class LedRun:
-    """Holds a Redis server, and the learner's end of a run on it."""
+    """Holds Redis servers, and the learner's end of a run on them."""
 
-    redis: int  # process id
-    port: int
+    redis: int  # process id, of the first
+    url: str
+    shards: int
     learner: LearnerClient
 
     def connect(self) -> Client:
-        """Return another connection to the server."""
-        return connect("127.0.0.1", self.port)
+        """Return another connection to the servers."""
+        return open_servers(find_server("", 0, self.url, {}))
 
 
 @contextmanager
-def led_run(actors: int, shards: int = 1) -> Iterator[LedRun]:
-    """Start a Redis server of its own, and lead a run of so many actors on it."""
-    with RedisServer() as server:
-        connection = connect("127.0.0.1", server.port)
-        with LearnerClient(connection, NAME, {}, actors, shards=shards) as learner:
-            learner.lead(RUN)
-            yield LedRun(server.process.pid, server.port, learner)
+def led_run(actors: int, shards: int = 1, servers: Sequence[RedisServer] = ()) -> Iterator[LedRun]:
+    """Lead a run of so many actors on these servers, which run, or on one that is started for it."""
+    with ExitStack() as stack:
+        servers = servers or [stack.enter_context(RedisServer())]
+        url = f"redis://{','.join(f'127.0.0.1:{server.port}' for server in servers)}"
+        client = stack.enter_context(closing(open_servers(find_server("", 0, url, {}))))
+        learner = stack.enter_context(LearnerClient(client, NAME, {}, actors, shards=shards))
+        learner.lead(RUN)
+        yield LedRun(servers[0].process.pid, url, shards, learner)
 
 
 @contextmanager
 def running(writers: Writers, streams: int = 0) -> Iterator[System]:
     """Start everything, and end it; the learner reads so many streams, at least those of the writers."""
+    with led_run(max(streams, writers.number)) as run, written_to(run, writers) as system:
+        yield system
+
+
+@contextmanager
+def written_to(run: LedRun, writers: Writers) -> Iterator[System]:
+    """Start the learner's inbox and the writers, and end them."""
     with ExitStack() as stack:
-        run = stack.enter_context(led_run(max(streams, writers.number)))
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
         inbox = stack.enter_context(closing(run.learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
         run.learner.write_progress("running", 0, 0, inbox.read)
-        pids = start_writers(stack, writers, f"redis://127.0.0.1:{run.port}")
+        pids = _start_writers(stack, writers, run)
         yield System(run.redis, pids, run.learner, inbox)
 
 
-def start_writers(stack: ExitStack, writers: Writers, url: str, shards: int = 1) -> list[int]:
+def _start_writers(stack: ExitStack, writers: Writers, run: LedRun) -> list[int]:
     """Start processes that append chunks of all games in turn, and end them with the stack; return their ids."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
     made = zip(*(random_chunks(game, _CHUNKS) for game in GAMES[: writers.games]), strict=True)
@@ -182,7 +193,7 @@ def start_writers(stack: ExitStack, writers: Writers, url: str, shards: int = 1)
         (folder / f"{number:03}").write_bytes(encode_message(chunk))
     pids = []
     for actor in range(writers.number):
-        words = [str(word) for word in (folder, url, shards, actor, writers.chunks, writers.rate)]
+        words = [str(word) for word in (folder, run.url, run.shards, actor, writers.chunks, writers.rate)]
         process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport_writer", *words], cwd=ROOT)
         stack.callback(process.wait)
         stack.callback(process.kill)
