@@ -35,7 +35,7 @@ _MOST_EPISODES = 3000  # before those that make a run's score
 def train(name: str, game: str, seed: int, steps: int, port: int) -> dict[str, Any]:
     """Train our system once, with a Redis server at this port; raises RunError if the run ends before its steps."""
     configuration = CONFIGURATIONS[name]
-    options = [*options_of(game), "--seed", str(seed), *configuration.options]
+    options = [*options_of(game), "--seed", str(seed), *configuration.options.split()]
     options += ["--T-max", str(steps)] if configuration.ends else []
     parsed = options_of_programs.parse(options, "benchmarks learning", "")
     described = describe(name, game, seed, " ".join(["bash start_learning_atari.sh", *options]), parsed.settings)

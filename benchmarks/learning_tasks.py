@@ -25,22 +25,23 @@ GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman",
 class Configuration:
     """Holds the options of a run, its agent steps per task, and how many of its last episodes make its score."""
 
-    options: tuple[str, ...]
+    options: str
     steps: dict[str, int]
     episodes: int = LAST
-    ends: bool = False  # at these steps by itself, as learning rates fall until then
+    ends: bool = True  # at these steps by itself, as learning rates fall until then
 
 
-def _small(words: str) -> tuple[str, ...]:
-    """Return options of a run on observations that are a few numbers."""
-    return ("--preset", "cpu", "--history-length", "1", *words.split())
+def _small(words: str, steps: dict[str, int]) -> Configuration:
+    """Return a run on observations that are a few numbers."""
+    return Configuration(f"--preset cpu --history-length 1 {words}", steps, episodes=100)
 
 
 def _on_policy(words: str, steps: dict[str, int]) -> Configuration:
     """Return a run of the on-policy family on numbers, in one thread as the peers have it; its learning rate falls."""
-    return Configuration((*words.split(), "--learner-threads", "1"), steps, episodes=100, ends=True)
+    return Configuration(f"{words} --learner-threads 1", steps, episodes=100)
 
 
+_ATARI = dict.fromkeys(GAMES, STEPS)
 _CARTPOLE = "--nb-env-per-actor 8 --unroll-length 64 --minibatches 4 --lr-on-policy 1e-3"
 _PENDULUM = "--nb-env-per-actor 8 --unroll-length 128 --minibatches 8 --discount 0.9 --lr-on-policy 1e-3"
 _VPG = "--nb-env-per-actor 8 --unroll-length 32 --minibatches 4 --lr-on-policy 2e-3"
@@ -62,52 +63,35 @@ def _mixed() -> dict[str, Configuration]:
     steps = dict.fromkeys(("breakout", "seaquest"), 500_000)
     runs = {f"clear-{name}-cpu": f"{_CLEAR} {mix}" for name, mix in _MIXED.items()}
     plain = {f"clear-{name}-plain-cpu": f"{_CLEAR} {_MIXED[name]} {_PLAIN}" for name in ("uniform", "elite3")}
-    return {name: Configuration(tuple(words.split()), steps, 100, ends=True) for name, words in (runs | plain).items()}
+    return {name: Configuration(words, steps, episodes=100) for name, words in (runs | plain).items()}
 
 
 CONFIGURATIONS = {
-    "cpu": Configuration(("--preset", "cpu"), dict.fromkeys(GAMES, STEPS)),
-    "cpu-float32": Configuration(("--preset", "cpu", "--precision", "float32"), dict.fromkeys(GAMES, STEPS)),
-    "rainbow-cpu": Configuration(("--preset", "cpu", "--agent", "rainbow"), dict.fromkeys(GAMES, STEPS)),
+    "cpu": Configuration("--preset cpu", _ATARI, ends=False),
+    "cpu-float32": Configuration("--preset cpu --precision float32", _ATARI, ends=False),
+    "rainbow-cpu": Configuration("--preset cpu --agent rainbow", _ATARI, ends=False),
     # Its learning rate falls to 0 at the end; an update of 160 steps costs less than four of Rainbow's.
     "impala-cpu": Configuration(
-        ("--preset", "cpu", "--agent", "impala"),
+        "--preset cpu --agent impala",
         dict.fromkeys((*GAMES, "pong", "breakout"), 3 * STEPS) | {"crazy_climber": 4 * STEPS},  # README's first command
-        ends=True,
     ),
     **_mixed(),
-    "ppo-cpu": Configuration(("--preset", "cpu", "--agent", "ppo"), dict.fromkeys(GAMES, 3 * STEPS), ends=True),
-    "r2d2-cpu": Configuration(("--preset", "cpu", "--agent", "r2d2"), dict.fromkeys(GAMES, STEPS)),
-    "impala-cartpole": Configuration(
-        _small(
-            "--agent impala --hidden-size 64 --nb-env-per-actor 8 --batch-size 8 --weight-synchro-frequency 160 "
-            f"--lr-IMPALA 2e-3 {_IMPALA_SUM}"
-        ),
+    "ppo-cpu": Configuration("--preset cpu --agent ppo", dict.fromkeys(GAMES, 3 * STEPS)),
+    "r2d2-cpu": Configuration("--preset cpu --agent r2d2", _ATARI, ends=False),
+    "impala-cartpole": _small(
+        "--agent impala --hidden-size 64 --nb-env-per-actor 8 --batch-size 8 --weight-synchro-frequency 160 "
+        f"--lr-IMPALA 2e-3 {_IMPALA_SUM}",
         {"cartpole": 500_000},
-        episodes=100,
-        ends=True,
     ),
-    "impala-cue": Configuration(
-        _small(f"--agent impala --hidden-size 32 --max-gradient-norm 1 {_CUE}"),
-        {"cue": 600_000},
-        episodes=100,
-        ends=True,
+    "impala-cue": _small(f"--agent impala --hidden-size 32 --max-gradient-norm 1 {_CUE}", {"cue": 600_000}),
+    "impala-lstm-cue": _small(
+        f"--agent impala --hidden-size 32 --lstm-size 64 --max-gradient-norm 1 {_CUE}", {"cue": 600_000}
     ),
-    "impala-lstm-cue": Configuration(
-        _small(f"--agent impala --hidden-size 32 --lstm-size 64 --max-gradient-norm 1 {_CUE}"),
-        {"cue": 600_000},
-        episodes=100,
-        ends=True,
-    ),
-    "r2d2-cue": Configuration(
-        _small(
-            "--agent r2d2 --hidden-size 32 --lstm-size 32 --nb-env-per-actor 8 --burn-in 0 --sequence-length 44 "
-            "--sequence-period 22 --batch-size 16 --learn-start 4000 --memory-capacity 50000 --samples-per-insert 8 "
-            "--target-period 200 --lr-R2D2 1e-3 --weight-synchro-frequency 176"
-        ),
+    "r2d2-cue": _small(
+        "--agent r2d2 --hidden-size 32 --lstm-size 32 --nb-env-per-actor 8 --burn-in 0 --sequence-length 44 "
+        "--sequence-period 22 --batch-size 16 --learn-start 4000 --memory-capacity 50000 --samples-per-insert 8 "
+        "--target-period 200 --lr-R2D2 1e-3 --weight-synchro-frequency 176",
         {"cue": 300_000},
-        episodes=100,
-        ends=True,
     ),
     # Its hyperparameters are those that peer_tasks gives to Stable-Baselines3, whose exploration it has not.
     "ppo-pendulum": _on_policy(
@@ -127,16 +111,12 @@ CONFIGURATIONS = {
     "vtrace-mujoco": _on_policy(f"--agent vtrace --epochs 2 {_CARTPOLE}", {"inverted_pendulum": 300_000}),
     "vpg-mujoco": _on_policy(f"--agent vpg {_VPG}", {"inverted_pendulum": 300_000}),
     "sac-pendulum": Configuration(
-        tuple("--agent sac --learn-start 100 --lr-SAC 1e-3 --learner-threads 1".split()),
-        {"pendulum": 20_000},
-        ends=True,
+        "--agent sac --learn-start 100 --lr-SAC 1e-3 --learner-threads 1", {"pendulum": 20_000}
     ),
     # Published for hindsight with SAC (RL Baselines3 Zoo, hyperparams/her.yml).
-    "sac-hindsight": Configuration(tuple(f"{_FETCH} --hindsight 0.8".split()), {"fetch_reach": 20_000}, ends=True),
-    "sac-without-hindsight": Configuration(tuple(_FETCH.split()), {"fetch_reach": 20_000}, ends=True),
-    "sac-mujoco": Configuration(
-        tuple("--agent sac --learn-start 10000 --learner-threads 1".split()), {"halfcheetah": 50_000}, ends=True
-    ),
+    "sac-hindsight": Configuration(f"{_FETCH} --hindsight 0.8", {"fetch_reach": 20_000}),
+    "sac-without-hindsight": Configuration(_FETCH, {"fetch_reach": 20_000}),
+    "sac-mujoco": Configuration("--agent sac --learn-start 10000 --learner-threads 1", {"halfcheetah": 50_000}),
 }
 
 
