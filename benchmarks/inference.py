@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import numpy as np
@@ -167,22 +166,21 @@ def _settings(network: str, environments: int) -> Args:
 def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
     args = _settings(network, environments)
     context = multiprocessing.get_context("spawn")
-    with TemporaryDirectory(prefix="benchmark_inference_") as folder:
-        told: Any = context.Queue()
-        path = ""
-        processes = []
-        if how != "local":
-            processes.append(context.Process(target=_serve, args=(args, how, told), daemon=True))
-            processes[0].start()
-            path = told.get()
-        for client in range(args.nb_actor):
-            given = (args, client, path, Path(folder), game, told)
-            processes.append(context.Process(target=_play, args=given, daemon=True))
-            processes[-1].start()
-        results = [told.get() for _ in range(args.nb_actor)]
-        for process in processes:
-            process.terminate()
-            process.join()
+    told: Any = context.Queue()
+    all_ready, path = context.Barrier(args.nb_actor), ""
+    processes = []
+    if how != "local":
+        processes.append(context.Process(target=_serve, args=(args, how, told), daemon=True))
+        processes[0].start()
+        path = told.get()
+    for client in range(args.nb_actor):
+        given = (args, client, path, all_ready, game, told)
+        processes.append(context.Process(target=_play, args=given, daemon=True))
+        processes[-1].start()
+    results = [told.get() for _ in range(args.nb_actor)]
+    for process in processes:
+        process.terminate()
+        process.join()
     latencies = sorted(latency for _, ones, _ in results for latency in ones)
     slowest = latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)]
     steps, sent = sum(steps for steps, _, _ in results), sum(sent for _, _, sent in results)
@@ -204,7 +202,7 @@ def _serve(args: Args, how: str, told: Any) -> None:
             server.run(lambda: False)
 
 
-def _play(args: Args, client: int, path: str, folder: Path, game: bool, told: Any) -> None:
+def _play(args: Args, client: int, path: str, all_ready: Barrier, game: bool, told: Any) -> None:
     processor.prepare()
     torch.set_num_threads(1)
     own = args.replace(id_actor=client)
@@ -216,9 +214,7 @@ def _play(args: Args, client: int, path: str, folder: Path, game: bool, told: An
     else:
         policy, stops = make_agent(own, ATARI, torch.device("cpu"), learns=False, seed=client), [0, count]
     groups = [_Group(own, policy, range(a, b), game=game) for a, b in pairwise(stops)]
-    (folder / str(client)).touch()
-    while len(list(folder.iterdir())) < args.nb_actor:
-        time.sleep(0.01)
+    all_ready.wait()
     _window(groups, _WARM_S)
     before = finder.link.counted if path else 0
     steps, latencies = _window(groups, _WINDOW_S)
