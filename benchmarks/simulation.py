@@ -2,8 +2,8 @@
 
 Redis's servers, each learner's reader and its loop serve one job after the other, in the order in which jobs come. An
 actor computes its commit, and the server of its shard appends it. A reader reads what its shards hold when it is idle,
-and decodes it. The loop adds the chunks to the replay, as far as updates leave it time; a reader that is 256 messages
-ahead of the loop waits. Where `cores` says so, all jobs share these cores, as on one machine.
+and decodes it. The loop adds the chunks to the replay, and makes no updates; a reader that is 256 messages ahead of the
+loop waits. Where `cores` says so, all jobs share these cores, as on one machine.
 """
 
 import heapq
@@ -60,7 +60,6 @@ class Setting:
     publish_s: float = math.inf
     announcements: float = 1.0  # a second
     reports: bool = True
-    updates: float = 0.0  # share of the loop's time
     cores: float = math.inf  # for everything
 
 
@@ -115,11 +114,10 @@ class _Rank:
 class _Run:
     """Simulates one run."""
 
-    def __init__(self, costs: Costs, setting: Setting, seconds: float, seed: int) -> None:
+    def __init__(self, costs: Costs, setting: Setting, seconds: float) -> None:
         cores = [0.0] * int(setting.cores) if setting.cores < math.inf else []
         self.costs, self.setting, self.seconds = costs, setting, seconds
-        self._slower = 1 / (1 - setting.updates)  # what the loop takes for a chunk, beside updates
-        self.random = random.Random(seed)
+        self.random = random.Random(0)
         self.shards = [_Server(cores) for _ in range(setting.shards)]
         self.replicas = [_Server([]) for _ in range(setting.shards * setting.replicas)]
         self.ranks = [_Rank(cores, setting.shards) for _ in range(setting.ranks)]
@@ -199,15 +197,15 @@ class _Run:
         costs, portion = self.costs, min(left, _PORTION)
         decoded = rank.reader.serve(now, reading + portion * costs.chunk.reader)
         self.at(decoded, self.take, rank, portion, costs.read.loop if reading else 0.0)
-        then = max(decoded, rank.loop.free_at - _AHEAD * costs.chunk.loop * self._slower)
+        then = max(decoded, rank.loop.free_at - _AHEAD * costs.chunk.loop)
         if left > portion:
             self.at(then, self.decode, rank, shard, left - portion, 0.0)
         else:
             self.at(then, self.read, rank, shard)
 
     def take(self, now: float, rank: _Rank, found: int, waking: float) -> None:
-        """Let the loop add chunks, as far as updates leave it time."""
-        done = rank.loop.serve(now, waking + found * self.costs.chunk.loop * self._slower)
+        """Let the loop add chunks."""
+        done = rank.loop.serve(now, waking + found * self.costs.chunk.loop)
         self.taken += found if done < self.seconds else 0
 
     def tick(self, now: float) -> None:
@@ -241,9 +239,9 @@ class _Run:
         self.at(now + self.setting.publish_s, self.publish)
 
 
-def simulate(costs: Costs, setting: Setting, seconds: float = 30.0, seed: int = 0) -> Load:
+def simulate(costs: Costs, setting: Setting, seconds: float = 30.0) -> Load:
     """Simulate so many seconds of a run."""
-    run = _Run(costs, setting, seconds, seed)
+    run = _Run(costs, setting, seconds)
     run.run()
 
     def busiest(servers: list[_Server]) -> float:
