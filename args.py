@@ -22,7 +22,7 @@ from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 from rainbow_iqn_apex.options.environment_names import environment_errors
-from rainbow_iqn_apex.options.inference_options import InferenceOptions, inference_errors
+from rainbow_iqn_apex.options.inference_options import InferenceOptions
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
 from rainbow_iqn_apex.options.redis_options import named_twice, server_errors
@@ -328,7 +328,8 @@ def _combinations(args: Args) -> list[str]:
     plays = args.id_actor >= 0 or args.id_eval_actor >= 0  # then the weights come from the learner
     if args.model is not None and not plays and not (args.model.is_file() or args.model.is_dir()):
         errors.append(f"--model: no such file or folder: {args.model}")
+    if args.inference_port and not args.inference_host:
+        errors.append("--inference-port: is for other machines; name this one with --inference-host, too")
     lockstep = args.synchronize_actors_with_learner
     errors += args.own.size_errors(args.nb_env, args.batch_size)
-    errors += inference_errors(args.inference_host, args.inference_port)
     return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

@@ -21,10 +21,3 @@ class InferenceOptions:
         "", "name or address by which other machines reach this inference server; empty: it serves its machine alone"
     )
     inference_port: int = option(0, "port of this inference server; 0: any that is free", least=0, most=65535)
-
-
-def inference_errors(host: str, port: int) -> list[str]:
-    """Return what is wrong with where an inference server listens."""
-    if port and not host:
-        return ["--inference-port: is for other machines; name this one with --inference-host, too"]
-    return []
