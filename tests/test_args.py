@@ -61,10 +61,6 @@ def test_commands_of_the_interface(command: str) -> None:
     assert read(*command.split()).game == "space_invaders"
 
 
-def test_the_short_spelling_of_the_port() -> None:
-    assert read("-p_red", "6380").port_redis == 6380
-
-
 # --- booleans ---
 
 
@@ -191,11 +187,6 @@ def test_what_the_command_gave_is_known() -> None:
     assert read().given == frozenset()
     assert read("--hidden-size", "512", "--render", "--preset", "cpu").given == {"hidden_size", "render", "preset"}
     assert read("--seed", "123") == read(), "and decides nothing by itself"
-
-
-def test_options_of_an_evaluation() -> None:
-    assert (read().evaluation_workers, read().record) == (0, None)
-    assert read("--evaluation-workers", "7", "--record", "films").record == Path("films")
 
 
 def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() -> None:

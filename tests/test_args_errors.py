@@ -80,13 +80,6 @@ def test_values_that_make_no_sense(option: str, texts: list[str]) -> None:
         assert any(line.startswith(f"{option}: ") for line in errors_of(option, text, *agent_of(option)))
 
 
-def test_all_errors_are_reported_together() -> None:
-    errors = errors_of("--batch-size", "0", "--lr-IQN", "x", "--sede", "4", "--discount", "2", "--game", "pongg")
-    assert len(errors) == 5
-    for option in ("--batch-size: ", "--lr-IQN: ", "--sede: ", "--discount: ", "--game: "):
-        assert sum(error.startswith(option) for error in errors) == 1
-
-
 @pytest.mark.parametrize(
     ("typo", "meant"),
     [

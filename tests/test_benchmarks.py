@@ -65,6 +65,9 @@ def test_a_difference_counts_in_standard_errors_of_both_means() -> None:
     expected = (statistics.mean(ours) - statistics.mean(others)) / error
     assert welch(summary(ours), summary(others)) == pytest.approx(expected)
     assert welch(summary([1.0, 1.0]), summary([0.0, 0.0])) == float("inf")
+    alone = summary([3.0])
+    assert alone == {"episodes": 1, "mean": 3.0, "standard_error": None}
+    assert math.isnan(welch(alone, summary([1.0, 2.0])))
 
 
 def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: Path) -> None:
@@ -143,12 +146,6 @@ def test_of_many_episodes_the_last_ones_are_kept_and_some_of_those_before() -> N
     assert found[-100:] == episodes[-100:] and 2000 < len(found) <= 3100
     assert found[:3] == [episodes[0], episodes[34], episodes[68]]
     assert thinned(episodes[:500], 100) == episodes[:500]
-
-
-def test_a_single_episode_has_no_standard_error() -> None:
-    alone = summary([3.0])
-    assert alone == {"episodes": 1, "mean": 3.0, "standard_error": None}
-    assert math.isnan(welch(alone, summary([1.0, 2.0])))
 
 
 @pytest.mark.parametrize("scores", [[-21.0] * 25, [-21.0 + i for i in range(40)], [0.0] * 25, [5.0] * 25])

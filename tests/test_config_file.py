@@ -57,18 +57,12 @@ def test_the_file_may_choose_the_preset(file: Path) -> None:
     assert read("--config", file, "--preset", "paper").learn_start == 80_000
 
 
-@pytest.mark.parametrize("key", ["memory-capacity", "memory_capacity"])
-@pytest.mark.parametrize(
-    ("text", "value"), [("200000", 200_000), ("2e5", 200_000), ("'200000'", 200_000), ("200_000 # rows", 200_000)]
-)
-def test_a_key_is_an_option_s_name(file: Path, key: str, text: str, value: int) -> None:
-    file.write_text(f"# mine\n{key}: {text}\n")
-    assert read("--config", file).memory_capacity == value
-
-
 @pytest.mark.parametrize(
     ("text", "name", "value"),
     [
+        ("# mine\nmemory-capacity: 2e5", "memory_capacity", 200_000),
+        ("memory_capacity: '200000'", "memory_capacity", 200_000),
+        ("memory_capacity: 200_000 # rows", "memory_capacity", 200_000),
         ("lr_IQN: 5e-5", "lr_IQN", 5e-5),  # which YAML takes for a text
         ("seed: 010", "seed", 10),  # which YAML takes for 8
         ("run_name: no", "run_name", "no"),
