@@ -8,6 +8,7 @@ All run on one thread, as cpprb can do no other. `Replay` holds a million rows, 
 
 import argparse
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.fast.ring import RingRows
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Array
 
 BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
@@ -87,20 +89,11 @@ def our_update(replay: Replay, batch_size: int) -> Work:
     return lambda: replay.learned(*next(turns))
 
 
-def peer_update(peer: Peer, batch_size: int) -> Work:
-    """Return the same for a peer."""
-    places = [peer.sample(batch_size) for _ in range(PREPARED)]
-    turns = itertools.cycle(zip(places, np.random.default_rng(1).random((PREPARED, batch_size)), strict=True))
-    return lambda: peer.update(*next(turns))
-
-
-def tree_update(leaves: int, batch_size: int) -> Work:
-    """Return the same for a plain sum tree."""
-    generator = np.random.default_rng(1)
-    tree = NumpyTree(leaves)
-    places = generator.integers(leaves, size=(PREPARED, batch_size))
-    turns = itertools.cycle(zip(places, generator.random((PREPARED, batch_size)), strict=True))
-    return lambda: tree.update(*next(turns))
+def other_update(update: Callable[[Array, Array], object], places: Sequence[Array]) -> Work:
+    """Return the same for another replay, whose batches have these places."""
+    priorities = np.random.default_rng(1).random((len(places), len(places[0])))
+    turns = itertools.cycle(zip(places, priorities, strict=True))
+    return lambda: update(*next(turns))
 
 
 def copying(replays: Replays, args: argparse.Namespace) -> Comparison:
@@ -129,13 +122,17 @@ def sampling(replays: Replays, batch_size: int, args: argparse.Namespace) -> Com
 
 def updating(replays: Replays, batch_size: int, args: argparse.Namespace) -> Comparison:
     """Compare updates of the priorities of a batch a second."""
+    leaves = replays.ours.slots * SPEC.samples
+    places = np.random.default_rng(1).integers(leaves, size=(PREPARED, batch_size))
     works: dict[str, Work] = {
         "ours, sample": our_sample(replays.ours, batch_size),
         "ours, update_priorities": our_update(replays.ours, batch_size),
-        "NumPy sum tree": tree_update(replays.ours.slots * SPEC.samples, batch_size),
+        "NumPy sum tree": other_update(NumpyTree(leaves).update, [*places]),
         f"ours{replays.fewer}": our_update(replays.small, batch_size),
     }
-    works |= {f"{peer.name}{replays.fewer}": peer_update(peer, batch_size) for peer in replays.peers}
+    for peer in replays.peers:
+        drawn = [peer.sample(batch_size) for _ in range(PREPARED)]
+        works[f"{peer.name}{replays.fewer}"] = other_update(peer.update, drawn)
     return compare(f"update {batch_size}", "1/s", works, args, wanted={"ours, update_priorities": UPDATE_WANTED})
 
 
