@@ -25,7 +25,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from benchmarks.clock_plot import save
-from benchmarks.learning import RESULTS
+from benchmarks.learning import RESULTS, write
 from benchmarks.learning_report import cell, number
 from benchmarks.learning_runs import describe, summary
 from benchmarks.processes import Passed, watch_start_script
@@ -79,9 +79,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
         raise UserError("--minutes, --frames: expected numbers above 0")
     else:
         for result in _run(args):
-            path: Path = RESULTS / f"{result['configuration']}_{args.game}_{args.seed}.json"
-            path.write_text(json.dumps(result) + "\n")
-            print(path, {name: result[name] for name in ("agent_steps", "training", "evaluation")}, file=sys.stderr)
+            write(result)
     return ()
 
 

@@ -50,7 +50,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
     if args.command == "run":
         _run(args)
     elif args.command == "baselines":
-        _write(_baselines(args.game))
+        write(_baselines(args.game))
     else:
         try:
             print(report(RESULTS, ROOT / "docs"))
@@ -72,7 +72,7 @@ def _run(args: argparse.Namespace) -> None:
     if args.steps:
         print(result["last_episodes"], f"{result['wall_clock_s']} s")
     else:
-        _write(result)
+        write(result)
 
 
 def _baselines(game: str) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def _baselines(game: str) -> dict[str, Any]:
     }
 
 
-def _write(result: dict[str, Any]) -> None:
+def write(result: dict[str, Any]) -> None:
     """Write a result into the folder of results, and show what is short of it."""
     path: Path = RESULTS / f"{result['configuration']}_{result['game']}_{result['seed']}.json"
     path.write_text(json.dumps(result) + "\n")
-    shown = {name: value for name, value in result.items() if name not in ("settings", "episodes", "clock")}
+    shown = {name: value for name, value in result.items() if name not in ("settings", "episodes", "clock", "curve")}
     print(path, shown, file=sys.stderr)
