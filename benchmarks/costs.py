@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,15 +37,6 @@ _WRITERS = _FEW
 _REPORT_BYTES = 2000
 _RENEWALS = 0.4  # of a lease, each second
 _LOOKS = 1.0  # of a reader, each second, for messages that are gone
-
-
-class Point(NamedTuple):
-    """Holds the processor seconds of a commit, by process."""
-
-    redis: float
-    reader: float
-    loop: float
-    actor: float
 
 
 def measure_costs(*, seconds: float = 3.0, repeats: int = 5) -> Costs:
@@ -78,26 +69,26 @@ def _not_below_0(each: Each) -> Each:
     return Each(*(max(0.0, seconds) for seconds in each))
 
 
-def _each(more: Point, less: Point, count: int) -> Each:
+def _each(more: Each, less: Each, count: int) -> Each:
     return Each(*(max(0.0, a - b) / count for a, b in zip(more, less, strict=True)))
 
 
-def _median(points: list[Point]) -> Point:
-    return Point(*(statistics.median(column) for column in zip(*points, strict=True)))
+def _median(points: list[Each]) -> Each:
+    return Each(*(statistics.median(column) for column in zip(*points, strict=True)))
 
 
 def _made() -> list[Chunk]:
     return [chunk for game in GAMES for chunk in random_chunks(game, _LARGE)]
 
 
-def _read(streams: int, chunks: int, seconds: float) -> Point:
+def _read(streams: int, chunks: int, seconds: float) -> Each:
     """Let processes commit, and read so many streams; return what a commit costs."""
     replay = empty_replay(200)
     with running(Writers(_WRITERS, chunks, chunks * _RATE / _WRITERS), streams) as system:
 
-        def clocks() -> Point:
+        def clocks() -> Each:
             redis, *actors = (processor_s(pid) for pid in (system.redis, *system.writers))
-            return Point(redis, reader_s(), time.thread_time(), sum(actors))
+            return Each(redis, reader_s(), time.thread_time(), sum(actors))
 
         while not all(system.inbox.read[actor] for actor in range(_WRITERS)):
             take_in(replay, system, 0.2)
@@ -107,7 +98,7 @@ def _read(streams: int, chunks: int, seconds: float) -> Point:
         commits, due = max(1, (replay.inserted - inserted) / chunks), _RATE * seconds
         if abs(commits / due - 1) > _KEPT:  # then writers and Redis have done more, or less, than was read
             print(f"{commits:.0f} commits were read in the place of {due:.0f}: the machine is too busy for these costs")
-        return Point(*((now - then) / commits for now, then in zip(clocks(), before, strict=True)))
+        return Each(*((now - then) / commits for now, then in zip(clocks(), before, strict=True)))
 
 
 def _written(chunks: int, commits: int) -> float:

@@ -8,7 +8,7 @@ import argparse
 import time
 from dataclasses import dataclass
 
-from benchmarks.harness import Comparison, Rate
+from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import main_thread_s, run_system
 
 
@@ -45,5 +45,5 @@ def _measure(name: str, configuration: Configuration, repeats: int) -> Compariso
         idle = 1 - (main_thread_s(learner.pid) - busy) / (time.monotonic() - before)
         seconds = learner.intervals()[1 : 1 + repeats]
     print(f"{name}: the learner was idle for {idle:.1%} of the time; wanted {configuration.wanted:.0f} steps/s\n")
-    rates = tuple(configuration.interval / second for second in seconds)
-    return Comparison(f"system, {name}", (Rate("agent steps", "steps/s", rates, (1.0,) * len(rates)),), {})
+    rates = [configuration.interval / second for second in seconds]
+    return beside_first(f"system, {name}", "steps/s", {"agent steps": rates})

@@ -7,7 +7,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.memory.messages import Message, decode_message
+from rainbow_iqn_apex.memory.messages import decode_message
 from rainbow_iqn_apex.programs import processor
 
 NAME, RUN = "benchmark", "run"
@@ -25,27 +25,19 @@ _UNREAD = 1024  # messages that the learner has not read yet, at most: it tells 
 
 
 def write(folder: Path, url: str, shards: int, actor: int, chunks: int, rate: float) -> None:
-    """Append until the learner is gone."""
+    """Append chunks that were made before, so many at once and a second, until the learner is gone."""
     made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
     servers = open_servers(find_server("", 0, url, {}))
-    with ActorClient(servers, NAME, RUN, actor, threading.Event(), shards=shards) as client:
-        _append(client, made, chunks, rate)
-
-
-def _append(client: ActorClient, made: Sequence[Message], chunks: int, rate: float) -> None:
-    """Append chunks that were made before, so many at once and a second, until the learner is gone."""
     state = np.random.default_rng(0).bytes(STATE_BYTES)
-    start = time.monotonic()
-    for at in itertools.count(step=chunks):
-        client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
-        time.sleep(max(0.0, start + at / rate - time.monotonic()))
-        try:
+    with ActorClient(servers, NAME, RUN, actor, threading.Event(), shards=shards) as client, suppress(RunOver):
+        start = time.monotonic()
+        for at in itertools.count(step=chunks):
+            client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
+            time.sleep(max(0.0, start + at / rate - time.monotonic()))
             client.record()
             while client.unread() > _UNREAD:
                 client.record()
                 time.sleep(0.001)
-        except RunOver:
-            return
 
 
 if __name__ == "__main__":
