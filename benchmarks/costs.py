@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.chunks import GAMES, random_chunks
 from benchmarks.processes import processor_s, reader_s
 from benchmarks.simulation import Costs, Each
-from benchmarks.transport import Writers, empty_replay, led_run, running, take_in
+from benchmarks.transport import Writers, await_writers, empty_replay, led_run, running, take_in
 from benchmarks.transport_writer import NAME, RUN, STATE_BYTES
 from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
 from rainbow_iqn_apex.memory import weights_packet, wire
@@ -90,8 +90,7 @@ def _read(streams: int, chunks: int, seconds: float) -> Each:
             redis, *actors = (processor_s(pid) for pid in (system.redis, *system.writers))
             return Each(redis, reader_s(), time.thread_time(), sum(actors))
 
-        while not all(system.inbox.read[actor] for actor in range(_WRITERS)):
-            take_in(replay, system, 0.2)
+        await_writers(replay, system)
         take_in(replay, system, 0.5, math.inf)
         before, inserted = clocks(), replay.inserted
         take_in(replay, system, seconds, math.inf)

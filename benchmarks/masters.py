@@ -16,7 +16,7 @@ import redis
 from benchmarks.chunks import GAMES, SPEC
 from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import RedisServer, processor_s
-from benchmarks.transport import Writers, led_run, take_in, written_to
+from benchmarks.transport import Writers, await_writers, led_run, take_in, written_to
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.slots import SLOTS
 
@@ -67,8 +67,7 @@ def _flow(way: Way, args: argparse.Namespace) -> Flow:
             _join([server.port for server in servers])
         run = stack.enter_context(led_run(_WRITERS, way.shards, servers))
         system = stack.enter_context(written_to(run, writers))
-        while not all(system.inbox.read[actor] for actor in range(_WRITERS)):  # while writers start
-            take_in(None, system, window)
+        await_writers(None, system)
         before = [processor_s(server.process.pid) for server in servers]
         taken = [take_in(None, system, window) for _ in range(args.repeats)]
         used = [processor_s(server.process.pid) - at for server, at in zip(servers, before, strict=True)]

@@ -20,7 +20,7 @@ from benchmarks.harness import add_json
 from benchmarks.processes import processor_s
 from benchmarks.simulation import Costs, Load, Setting, simulate
 from benchmarks.sizes import tables
-from benchmarks.transport import System, Writers, empty_replay, running, take_in
+from benchmarks.transport import System, Writers, await_writers, empty_replay, running, take_in
 from rainbow_iqn_apex.memory.replay import Replay
 
 _WINDOWS, _WINDOW_S = 5, 4.0  # the median counts: another tenant of the machine may come and go
@@ -98,8 +98,7 @@ def point(costs: Costs, writers: Writers) -> Point:
     replay, is_free = empty_replay(200), writers.rate == float("inf")
     announced_s = 0.02 if is_free else _ANNOUNCED_S
     with running(writers) as system:
-        while min(system.inbox.read.values()) == 0:
-            take_in(replay, system, 0.2)
+        await_writers(replay, system)
         take_in(replay, system, 1.0, announced_s)
         windows = [_window(replay, system, announced_s) for _ in range(_WINDOWS)]
     rate, redis, learner, actor = (statistics.median(column) for column in zip(*windows, strict=True))

@@ -116,6 +116,7 @@ def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
     replay = empty_replay(slots)
     window = 0.5 if args.quick else 2.0
     with running(Writers(writers, games=2 if args.quick else len(GAMES))) as system:
+        await_writers(replay, system)
         take_in(replay, system, window)
         return [take_in(replay, system, window) for _ in range(args.repeats)]
 
@@ -139,6 +140,12 @@ def take_in(replay: Replay | None, system: System, seconds: float, report_s: flo
             client.trim(replay.oldest() if replay else inbox.read)
             next_report = now + report_s
     return chunks * SPEC.period / (time.monotonic() - start)
+
+
+def await_writers(replay: Replay | None, system: System) -> None:
+    """Take in what arrives, for the replay if there is one, until each writer has written."""
+    while not all(system.inbox.read[actor] for actor in range(len(system.writers))):
+        take_in(replay, system, 0.2)
 
 
 @dataclass(frozen=True)
