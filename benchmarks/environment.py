@@ -28,6 +28,7 @@ ACTIONS: list[int] = np.random.default_rng(1).integers(NB_ACTIONS, size=10_000).
 WANTED = 0.85  # least ratio to the emulator alone
 PARALLEL_WANTED = 1.95  # least ratio of two processes to one
 CHILD_STEPS = 10  # between two looks at the clock
+READY_S = 120.0  # longest until all processes are ready
 
 
 def emulator(steps: int) -> Work:
@@ -83,7 +84,7 @@ def rate_between(start: float, end: float) -> float:
 def players(number: int) -> Iterator[Pool]:
     """Start processes that play, and wait until they are ready."""
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(number + 1)
+    barrier = context.Barrier(number + 1, timeout=READY_S)
     with context.Pool(number, _get_ready, (barrier,)) as pool:
         barrier.wait()
         yield pool
