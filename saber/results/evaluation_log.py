@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from msgspec import Meta
 
 from rainbow_iqn_apex.common import schema
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
@@ -117,8 +118,16 @@ class EvaluationLog:
         return episodes
 
     def add(self, seed: int, record: EpisodeRecord) -> None:
-        """Add an episode; it is on the disk at once, or after a later call of `add` or `write`."""
-        self._episodes[record.episode] = EvaluatedEpisode(seed, record)
+        """Add an episode; it is on the disk at once, or after a later call of `add` or `write`.
+
+        Raises RunError for an episode with values that the file cannot hold.
+        """
+        episode = EvaluatedEpisode(seed, record)
+        try:
+            _line(episode)
+        except ValueError as error:
+            raise RunError(f"{self.path} cannot hold episode {record.episode}: {error}, found {record}") from error
+        self._episodes[record.episode] = episode
         self._added = True
         if time.monotonic() < self._next_write:
             return

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
@@ -53,6 +54,19 @@ def test_what_is_there_is_taken_over(tmp_path: Path) -> None:
     assert [record for _, record in read_evaluation(path)] == [episode(number) for number in (0, 2, 4, 9)]
     record = read_evaluation_record(path.with_suffix(".json"))
     assert (record.commits, record.episodes) == (["abc", "def"], 50), "who has played, and the most that was asked for"
+
+
+@pytest.mark.parametrize("score", [float("nan"), 1e15])
+def test_an_episode_that_the_file_cannot_hold_leaves_the_others(score: float, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    with EvaluationLog(path, RECORD) as log:
+        log.add(1000, episode(0))
+        with pytest.raises(
+            RunError, match=r"x\.csv cannot hold episode 1: expected a number between -10\^15 and 10\^15"
+        ):
+            log.add(1001, dataclasses.replace(episode(1), score_saber=score))
+        log.write()
+    assert [record for _, record in read_evaluation(path)] == [episode(0)]
 
 
 def test_one_at_a_time_writes(tmp_path: Path) -> None:
