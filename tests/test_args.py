@@ -189,6 +189,11 @@ def test_what_the_command_gave_is_known() -> None:
     assert read("--seed", "123") == read(), "and decides nothing by itself"
 
 
+def test_options_of_an_evaluation() -> None:
+    assert (read().evaluation_workers, read().record) == (0, None)
+    assert read("--record", "films").record == Path("films")
+
+
 def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() -> None:
     plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
     names = {f.name for options in (plain, plain.own) for f in dataclasses.fields(options)}

@@ -75,7 +75,10 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 # What makes the host wait for a GPU, or gives tensors whose sizes depend on values.
-WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_unique2"}
+WAITING = {
+    "_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_unique2", "unique_dim",
+    "unique_consecutive",
+}  # fmt: skip
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.memory.batch import Batch
 from tests.agents.test_ranks import CASES, agent_of, batch_of
 
@@ -32,6 +33,10 @@ def test_a_restored_agent_learns_on_exactly(name: str) -> None:
         assert learn(agent, batch, step) == learn(other, batch, step)
     for key, part in agent.parts.items():
         check_equal(part.state_dict(), other.parts[key].state_dict(), key)
+
+
+def test_every_agent_is_here() -> None:
+    assert {words.split()[0] for words, *_ in CASES.values()} == AGENTS.keys()
 
 
 def check_equal(one: Any, other: Any, where: str) -> None:
