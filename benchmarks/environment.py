@@ -6,6 +6,7 @@ All play random actions that were drawn before, episode after episode. A step is
 import argparse
 import itertools
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ ACTIONS: list[int] = np.random.default_rng(1).integers(NB_ACTIONS, size=10_000).
 WANTED = 0.85  # least ratio to the emulator alone
 PARALLEL_WANTED = 1.95  # least ratio of two processes to one
 CHILD_STEPS = 10  # between two looks at the clock
-READY_S = 120.0  # longest until all processes are ready
+_READY_S = 120.0  # longest until all processes are ready
 
 
 def emulator(steps: int) -> Work:
@@ -59,32 +60,32 @@ def ours(steps: int) -> Work:
 
 
 @cache
-def _played() -> Work:
-    """Return this process's environment."""
+def _own_work() -> Work:
+    """Return what plays this process's environment."""
     return ours(CHILD_STEPS)
 
 
 def _get_ready(barrier: Barrier) -> None:
-    _played()()
+    _own_work()()
     barrier.wait()
 
 
-def rate_between(start: float, end: float) -> float:
-    """Return the frames a second played between two moments of the clock that all processes share."""
-    work = _played()
+def rate_between(start: float, end: float) -> tuple[int, float]:
+    """Return this process and the frames a second that it played between two moments of the clock that all share."""
+    work = _own_work()
     time.sleep(max(0.0, start - time.monotonic()))
     begun, calls = time.monotonic(), 0
     while (now := time.monotonic()) < end:
         work()
         calls += 1
-    return calls * CHILD_STEPS * FRAMES / (now - begun)
+    return os.getpid(), calls * CHILD_STEPS * FRAMES / (now - begun)
 
 
 @contextmanager
 def players(number: int) -> Iterator[Pool]:
     """Start processes that play, and wait until they are ready."""
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(number + 1, timeout=READY_S)
+    barrier = context.Barrier(number + 1, timeout=_READY_S)
     with context.Pool(number, _get_ready, (barrier,)) as pool:
         barrier.wait()
         yield pool
@@ -93,7 +94,9 @@ def players(number: int) -> Iterator[Pool]:
 def play_together(pool: Pool, number: int, window_s: float) -> float:
     """Return the frames a second of so many of the processes together, in one window of time."""
     start = time.monotonic() + 0.05
-    return sum(pool.starmap(rate_between, number * [(start, start + window_s)], chunksize=1))
+    rates = dict(pool.starmap(rate_between, number * [(start, start + window_s)], chunksize=1))
+    assert len(rates) == number, "no process has played twice"
+    return sum(rates.values())
 
 
 def parallel(window_s: float, repeats: int) -> Comparison:

@@ -94,8 +94,8 @@ class Program:
             raise RunError(f"the program ended with {code}; its output was:\n{self.text()}")
 
 
-class System(NamedTuple):
-    """Hold a Redis server, a learner and its actors, which run."""
+class WholeSystem(NamedTuple):
+    """Holds a Redis server, a learner and its actors, which run."""
 
     folder: Path  # of their output and results
     redis: int  # process id
@@ -104,19 +104,19 @@ class System(NamedTuple):
 
 
 @contextmanager
-def run_system(options: Sequence[str], actors: int, launcher: Sequence[str] = ()) -> Iterator[System]:
-    """Start all with these options, and end them; a launcher's words start the learner."""
+def run_system(options: Sequence[str], actors: int, launcher: Sequence[str] = ()) -> Iterator[WholeSystem]:
+    """Start all with these options, and end them; the learner's command begins with `launcher`, such as torchrun's."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_")))
         server = stack.enter_context(RedisServer())
         given = [*options, "--nb-actor", str(actors), "--disable-cuda"]
         given += ["--port-redis", str(server.port), "--path-to-results", str(folder)]
         learner = Program(stack, [*launcher, "launch_learner.py", *given], folder / "learner.txt")
-        players = [
+        started = [
             Program(stack, ["launch_actor.py", "--id-actor", str(actor), *given], folder / f"actor{actor}.txt")
             for actor in range(actors)
         ]
-        yield System(folder, server.process.pid, learner, players)
+        yield WholeSystem(folder, server.process.pid, learner, started)
 
 
 class Passed(NamedTuple):

@@ -25,6 +25,7 @@ from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
 from benchmarks.harness import Comparison, Work, beside_first, compare
 from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -40,6 +41,7 @@ from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game
+_READY_S = 120.0  # longest until all writers have written
 _WANTED = 100_000  # transitions a second through Redis
 
 
@@ -143,8 +145,14 @@ def take_in(replay: Replay | None, system: System, seconds: float, report_s: flo
 
 
 def await_writers(replay: Replay | None, system: System) -> None:
-    """Take in what arrives, for the replay if there is one, until each writer has written."""
+    """Take in what arrives, for the replay if there is one, until each writer has written.
+
+    Raises RunError if one has not in time.
+    """
+    end = time.monotonic() + _READY_S
     while not all(system.inbox.read[actor] for actor in range(len(system.writers))):
+        if time.monotonic() > end:
+            raise RunError(f"a writer has written nothing within {_READY_S:.0f} sec")
         take_in(replay, system, 0.2)
 
 
