@@ -234,7 +234,7 @@ def learned(agent: Agent) -> Iterator[tuple[str, Tensor]]:
             yield from ((f"{name}.{key}", weight) for key, weight in part.named_parameters() if weight.requires_grad)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", RECORDED | OTHERS)
 def test_an_update_stays_on_its_device_and_reaches_all_weights(case: str, precision: str) -> None:
     assert trace(case, precision) > 30

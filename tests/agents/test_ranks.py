@@ -176,7 +176,7 @@ def shared(words: str, environment: EnvironmentSpec, batch: Batch, sizes: list[i
     return together(len(sizes), learn)
 
 
-@pytest.mark.parametrize("learners", SPLITS)
+@pytest.mark.parametrize("learners", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_an_update_is_that_of_one_learner_with_all_batches(
     name: str, learners: int, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """What an agent's options must be marked as, for every agent: whoever adds one may forget it."""
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import pytest
@@ -52,6 +53,12 @@ def built(args: options.Args, environment: EnvironmentSpec) -> Agent:
     return make_agent(args, environment, torch.device("cpu"), learns=False, seed=1)
 
 
+@cache
+def plain(agent: str, environment: EnvironmentSpec) -> Agent:
+    """The agent before an option of it is changed."""
+    return built(settings_of(agent), environment)
+
+
 def shapes(agent: Agent) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in agent.model.published().items()}
 
@@ -63,7 +70,7 @@ def test_options_that_change_chunks_or_weights_are_shared(agent: str, field: dat
     tried = other_values(field, args.get(field.name))
     assert tried
     for environment in (CARTPOLE,) if agent == "reinforce" else (ATARI, CARTPOLE):
-        before = built(args, environment)
+        before = plain(agent, environment)
         for value in tried:
             changed = args.replace(**{field.name: value})
             if changed.own.errors() or field.name == "hindsight":  # for environments with goals: see test_hindsight
