@@ -2,11 +2,12 @@
 
 import socket
 import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Self
 
 
-class Listener:
+class Listener(ABC):
     """Listens on `port`, and hands over each connection; a context manager."""
 
     def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
@@ -29,10 +30,10 @@ class Listener:
             while True:
                 self._take(self._listener.accept()[0])
 
+    @abstractmethod
     def _take(self, near: socket.socket) -> None:
         """Serve a connection, in threads of its own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reset(self) -> None:
         """End all connections."""
-        raise NotImplementedError
