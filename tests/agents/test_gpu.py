@@ -23,7 +23,7 @@ from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer, make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import PARTS
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments
-from tests.agents.test_gpu_trace import PRECISIONS, RECORDED, agent_in
+from tests.agents.test_gpu_trace import RECORDED, agent_in
 from tests.programs.test_trainers import turns
 
 gpu = pytest.mark.gpu
@@ -108,7 +108,7 @@ def test_a_pass_that_is_begun_an_update_ahead_changes_nothing(name: str, monkeyp
 
 @gpu
 @with_gpu
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", RECORDED)
 def test_every_recorded_update_does_what_its_operations_do(
     case: str, precision: str, capsys: pytest.CaptureFixture[str]

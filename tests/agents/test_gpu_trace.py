@@ -71,7 +71,6 @@ OTHERS = {
     "vtrace": (CARTPOLE, _ROUNDS),
     "reinforce": (CARTPOLE, "--hidden-size 9 --unroll-length 7 --batch-size 4"),
 }
-PRECISIONS = ("float32", "bfloat16")
 
 
 # What makes the host wait for a GPU, or gives tensors whose sizes depend on values.
