@@ -90,10 +90,20 @@ def _version(package: str) -> str:
 
 
 def commit() -> str:
-    """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout."""
-    around = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # installed, it may lie in another's checkout
-    ask = ["git", "describe", "--always", "--exclude=*", "--dirty=+changes"]  # by no tag
+    """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout.
+
+    The benchmarks' results do not count: one that is written over changes nothing that the next measurement runs.
+    """
     try:
-        return subprocess.run(ask, cwd=ROOT, env=around, capture_output=True, text=True, check=True).stdout.strip()
+        hash_ = _git("describe", "--always", "--exclude=*")  # by no tag
+        changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"  # a missing hash must not cost the measurements
+    return f"{hash_}+changes" if changes else hash_
+
+
+def _git(*words: str) -> str:
+    around = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # installed, it may lie in another's checkout
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, env=around, capture_output=True, text=True, check=True
+    ).stdout.strip()
