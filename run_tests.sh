@@ -11,6 +11,7 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 exec </dev/null # nothing here may ask, least of all in CI
+unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, and each would compile the project anew
 
 case ${1:-} in
   '') set -- --tier quick ;;

@@ -87,10 +87,11 @@ def copy_project(folder: Path, stand_in: str) -> None:
         "args.py",
     ):
         shutil.copy(ROOT / name, folder)
+    unfinished = shutil.ignore_patterns("*.pyc.*")  # bytecode that another process writes
     for link in (ROOT / PACKAGE).iterdir():
         if link.is_symlink() and link.is_dir():
-            shutil.copytree(ROOT / link.name, folder / link.name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, symlinks=True)  # links to these
+            shutil.copytree(ROOT / link.name, folder / link.name, ignore=unfinished)
+    shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, symlinks=True, ignore=unfinished)  # links to these
     for name in ("launch_learner.py", "launch_inference.py", "launch_actor.py"):
         (folder / name).write_text(stand_in)
 
