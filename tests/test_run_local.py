@@ -1,35 +1,37 @@
-"""run_local.sh: the start script by four words, with stand-ins for the launchers."""
+"""run_local.sh: the start script by four words."""
+
+import shutil
+from pathlib import Path
 
 import pytest
 
-from tests.processes import Ended, run
-from tests.start_script import Workplace, go_on_with
+from tests.processes import ROOT, Ended, run
 
 WORDS = "run_local.sh ENVIRONMENT AGENT ACTORS ENVIRONMENTS_PER_ACTOR [OPTION ...]"
 
 
-def call(workplace: Workplace, *words: str) -> Ended:
-    script = str(workplace.folder / "run_local.sh")
-    return run(script, *words, program="bash", cwd=workplace.folder.parent, environment=workplace.environment)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the script, beside a start script that prints each word it is given."""
+    folder = tmp_path / "a copy"
+    folder.mkdir()
+    shutil.copy(ROOT / "run_local.sh", folder)
+    (folder / "start_learning_atari.sh").write_text("printf '%s\\n' \"$@\"\n")
+    return folder
+
+
+def call(folder: Path, *words: str) -> Ended:
+    return run(folder / "run_local.sh", *words, program="bash", cwd=folder.parent)
 
 
 @pytest.mark.parametrize(
-    ("environment", "given"),
-    [("pong", ["--game", "pong"]), ("gymnasium:CartPole-v1", ["--env", "gymnasium:CartPole-v1"])],
+    ("environment", "option"), [("pong", "--game"), ("gymnasium:CartPole-v1", "--env"), ("atari", "--env")]
 )
-def test_four_words_start_a_run_and_options_may_follow(
-    workplace: Workplace, environment: str, given: list[str]
-) -> None:
-    # Mutations: give --game for both; leave out the options that follow.
-    more = ["--T-max", "90000", *workplace.address, *workplace.preset]
-    workplace.start_by("run_local.sh", environment, "impala", 2, 3, *more)
-    expected = [*given, "--agent", "impala", "--nb-actor", "2", "--nb-env-per-actor", "3", *more]
-    assert workplace.argv("learner") == ["launch_learner.py", *expected]
-    for i in range(2):  # each of them must be there before Ctrl-C, or it has nothing to save
-        assert workplace.argv(f"actor{i}") == ["launch_actor.py", "--id-actor", str(i), *expected]
-    workplace.stop()
-    assert all(workplace.has_saved(name) for name in ("learner", "actor0", "actor1"))
-    assert go_on_with(workplace)[0].endswith(" ".join(expected))
+def test_four_words_start_a_run_and_options_may_follow(folder: Path, environment: str, option: str) -> None:
+    # Mutations: give --game for all; leave out the options that follow.
+    more = ["--T-max", "90000", "--path-to-results", "my results"]
+    given = [option, environment, "--agent", "impala", "--nb-actor", "2", "--nb-env-per-actor", "3", *more]
+    assert call(folder, environment, "impala", "2", "3", *more) == Ended(0, "".join(f"{word}\n" for word in given), "")
 
 
 @pytest.mark.parametrize(
@@ -45,13 +47,10 @@ def test_four_words_start_a_run_and_options_may_follow(
         (["--game", "pong", "2", "3"], f"expected four words before any option: {WORDS}"),
     ],
 )
-def test_wrong_words_are_refused_in_a_line_and_nothing_starts(
-    workplace: Workplace, words: list[str], line: str
-) -> None:
-    assert call(workplace, *words) == Ended(2, "", f"run_local.sh: error: {line}\n")
-    workplace.assert_nothing_left()
+def test_wrong_words_are_refused_in_a_line_and_nothing_starts(folder: Path, words: list[str], line: str) -> None:
+    assert call(folder, *words) == Ended(2, "", f"run_local.sh: error: {line}\n")
 
 
-def test_help(workplace: Workplace) -> None:
-    code, out, errors = call(workplace, "--help")
+def test_help(folder: Path) -> None:
+    code, out, errors = call(folder, "--help")
     assert (code, errors) == (0, "") and out.startswith(f"usage: bash {WORDS}\n")
