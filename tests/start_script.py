@@ -19,17 +19,21 @@ from tests.processes import Process, Processes
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "rainbow_iqn_apex"
 
-# Notes its arguments, runs until it is told to stop or what to exit with, and saves into Redis, slowly if so told.
+# Notes its arguments, runs until it is told to stop or what to exit with, and saves into Redis, slowly if so told. It
+# reads its options by itself and asks Redis without a client: what the real programs import takes a second each time.
 STAND_IN = """
-import json, os, signal, sys, time
+import argparse, json, os, signal, socket, sys, time
 from pathlib import Path
-import redis
-from rainbow_iqn_apex import args
+import hiredis
 from rainbow_iqn_apex.memory.broker.access import find_server
-given = args.parse(sys.argv[1:], "stand-in", "")
-name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
-name = name if given.id_eval_actor < 0 else f"evaluator{given.id_eval_actor}"
-name = f"server{given.id_inference}" if "inference" in Path(sys.argv[0]).name else name
+parser = argparse.ArgumentParser(allow_abbrev=False)
+for option in ("--id-actor", "--id-eval-actor", "--id-inference", "--host-redis", "--redis-url"):
+    parser.add_argument(option)
+parser.add_argument("-p_red", "--port-redis", type=int)
+parser.set_defaults(host_redis="localhost")
+given = parser.parse_known_args()[0]
+numbers = {"actor": given.id_actor, "evaluator": given.id_eval_actor, "server": given.id_inference}
+name = next((name + number for name, number in numbers.items() if number), "learner")
 stop = []
 signal.signal(signal.SIGTERM, signal.SIG_IGN if Path(name + ".deaf").exists() else lambda *_: stop.append(1))
 Path(name + ".env").write_text("".join(f"{k}={v}\\n" for k, v in os.environ.items() if k.startswith("REDIS_")))
@@ -41,7 +45,13 @@ while not stop:
         sys.exit(int(Path(name + ".exit").read_text()))
 time.sleep(float(os.environ.get("SAVE_SECONDS", "0")))
 server = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
-redis.Redis(server.host, server.port, **server.access.options()).set("saved by " + name, 1)
+access = server.access
+commands = [("AUTH", access.username or "default", access.password)] if access.password else []
+commands += [("SELECT", access.db), ("SET", "saved by " + name, 1)]
+with socket.create_connection((server.host, server.port)) as connection, connection.makefile("rb") as replies:
+    for command in commands:
+        connection.sendall(hiredis.pack_command(command))
+        assert replies.readline() == b"+OK\\r\\n"
 print(name, "has saved", flush=True)
 Path(name + ".saved").touch()
 """
@@ -81,7 +91,6 @@ def copy_project(folder: Path, stand_in: str) -> None:
     folder.mkdir()
     for name in (
         "start_learning_atari.sh",
-        "run_local.sh",
         "make_environment.sh",
         "redis_rainbow_6379.conf",
         "args.py",
@@ -113,20 +122,18 @@ class Workplace:
         self.address = ["--port-redis", str(self.port)]
         self.preset = ["--preset", "paper"]  # without one, the script asks PyTorch for a GPU first, which takes seconds
 
-    def start_by(self, script: str, *words: object) -> None:
-        """Start another script of the copy, not in the project's folder: that must not matter."""
-        self.output_file.unlink(missing_ok=True)
-        self._process = self._processes.start(
-            self.folder / script, *words, program="bash", cwd=self.folder.parent, environment=self.environment,
-            output=self.output_file, together=True,
-        )  # fmt: skip
-
     def command(self, *options: object) -> list[str]:
         script = self.folder / "start_learning_atari.sh"
         return ["bash", str(script), *self.address, *self.preset, *map(str, options)]
 
     def start(self, *options: object) -> None:
-        self.start_by(*self.command(*options)[1:])
+        """Start the script, not in the project's folder: that must not matter."""
+        self.output_file.unlink(missing_ok=True)
+        program, *words = self.command(*options)
+        self._process = self._processes.start(
+            *words, program=program, cwd=self.folder.parent, environment=self.environment, output=self.output_file,
+            together=True,
+        )  # fmt: skip
 
     def begin(self, *options: object, who: str = "actor0") -> list[str]:
         """Start the script without windows, and return what a process was started with; it can be told to stop now."""

@@ -9,19 +9,20 @@ import pytest
 from tests.start_script import Workplace, copy_project
 from tests.terminal import Terminal
 
-# A learner that writes the run's record and reports for all, prints a line a second, and saves when it shall stop.
+# Prints lines, and saves when it shall stop; the learner writes the run's record, and reports for all.
 STAND_IN = """
 import os, signal, sys, time
-from rainbow_iqn_apex import args
-from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
-from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.monitoring.report import Report, encode
-given = args.parse(sys.argv[1:], "stand-in", "")
 stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-if given.id_actor < 0:
+learns = sys.argv[0] == "launch_learner.py"
+if learns:
+    from rainbow_iqn_apex import args
+    from rainbow_iqn_apex.memory.broker.connection import connect
+    from rainbow_iqn_apex.memory.broker.reports import ReportStore
+    from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
+    from rainbow_iqn_apex.memory.broker.transport import Keys
+    from rainbow_iqn_apex.monitoring.report import Report, encode
+    given = args.parse(sys.argv[1:], "stand-in", "")
     client = connect(given.host_redis, given.port_redis)
     keys = Keys(given.name, "run")
     began = time.time() - 60
@@ -29,8 +30,8 @@ if given.id_actor < 0:
     values = {"time/progress": 0.413, "train/timesteps": 413.0, "time/remaining": 750.0, "share/update": 0.62}
 line = 0
 while not stop:
-    now = time.time()
-    if given.id_actor < 0:
+    if learns:
+        now = time.time()
         write_run(client, given.name, RunStatus("run", "running", settings, 413, 500, written=int(now)), {})
         for actor in (None, 0):
             role = "learner" if actor is None else "actor"
