@@ -9,7 +9,6 @@ import urllib.request
 
 import pytest
 import redis
-import torch
 
 from tests.dashboard import ask, needs_dashboard
 from tests.deadline import wait_until
@@ -91,24 +90,23 @@ def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown
     assert not re.search(r"(?m)^\[dashboard\] *$", workplace.output)
 
 
-def test_a_missing_dashboard_is_named_and_the_run_goes_on(workplace: Workplace) -> None:
+def test_without_gpu_and_dashboard_the_small_network_is_taken_and_the_run_goes_on(workplace: Workplace) -> None:
+    workplace.find_gpus(0)
+    workplace.preset = []
     (workplace.folder / "programs" / "dashboard" / "extra.py").write_text("missing = lambda: 'not here'\n")
-    workplace.start("--windows", "none")
+    own = ["--hidden-size", "64", "--memory-capacity", "50000", "--T-max", "60000"]  # the last two fit no other preset
+    passed_on = ["--port-redis", str(workplace.port), *own, "--preset", "cpu"]
+    assert workplace.begin(*own) == ["launch_actor.py", "--id-actor", "0", *passed_on]
+    assert workplace.argv("learner") == ["launch_learner.py", *passed_on]
+    workplace.wait_for_line("start_learning_atari: no GPU: --preset cpu .* --preset paper .*")
     workplace.wait_for_line("start_learning_atari: no dashboard: not here")
-    workplace.argv("actor0")
     workplace.stop()
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--tensorboard"], "error: --tensorboard: needs an extra that is missing (not here)"),
-        (["--windows", "terminal"], "error: --windows terminal: needs a screen"),
-    ],
-)
-def test_what_is_missing_is_named_and_nothing_starts(workplace: Workplace, options: list[str], told: str) -> None:
+def test_an_extra_that_is_missing_is_named_and_nothing_starts(workplace: Workplace) -> None:
     (workplace.folder / "tensorboard.py").write_text("raise ImportError('not here')")
-    assert workplace.run(*options) == 2
+    assert workplace.run("--tensorboard") == 2
+    told = "error: --tensorboard: needs an extra that is missing (not here)"
     assert told in workplace.output.splitlines()[-1]
     assert "Traceback" not in workplace.output and "Redis: started" not in workplace.output
     workplace.assert_nothing_left()
@@ -131,17 +129,6 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
     assert all(workplace.has_saved(name) for name in everyone)
     assert "[actor 1] actor1 has saved" in workplace.output  # the last line is not lost
     assert workplace.has_kept("results")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_the_small_network_is_taken(workplace: Workplace) -> None:
-    workplace.preset = []
-    own = ["--hidden-size", "64", "--memory-capacity", "50000", "--T-max", "60000"]  # the last two fit no other preset
-    workplace.start(*own)
-    given = ["--port-redis", str(workplace.port), *own, "--preset", "cpu"]
-    assert workplace.argv("learner") == ["launch_learner.py", *given]
-    assert workplace.argv("actor0") == ["launch_actor.py", "--id-actor", "0", *given]
-    workplace.wait_for_line("start_learning_atari: no GPU: --preset cpu .* --preset paper .*")
 
 
 @pytest.mark.slow
@@ -192,7 +179,7 @@ def test_what_does_not_stop_is_killed(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
-@pytest.mark.parametrize("code", [0, 2, 3])
+@pytest.mark.parametrize("code", [pytest.param(0, marks=pytest.mark.slow), 2, 3])
 def test_the_learner_s_exit_code_is_the_script_s(workplace: Workplace, code: int) -> None:
     workplace.begin()
     workplace.tell("learner", code)

@@ -143,15 +143,14 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
     workplace.stop()
 
 
-@pytest.mark.parametrize("name", ["learner", "actor"])
-def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
+def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> None:
     workplace.stop_the_clock()
     workplace.begin()
     workplace.pass_time(5.5)
-    (killed,) = workplace.processes(f"launch_{name}.py")
-    killed.kill()
-    workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")
-    workplace.wait_for(lambda: workplace.processes(f"launch_{name}.py"), "its successor")
+    for name in ("learner", "actor"):
+        (killed,) = workplace.processes(f"launch_{name}.py")
+        killed.kill()
+        workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")
     with redis.Redis(port=workplace.port) as client:
         client.set("kept", 1)
         os.kill(client.info("server")["process_id"], signal.SIGKILL)
@@ -159,9 +158,8 @@ def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Work
     workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
     with redis.Redis(port=workplace.port) as client:
         assert client.get("kept") == b"1"
-    workplace.wait_for(
-        lambda: workplace.output.count(f"{name} is here" if name == "learner" else "actor0 is") == 2, "it"
-    )
+    for name in ("learner", "actor0"):
+        workplace.wait_for(lambda: workplace.output.count(f"{name} is here") == 2, name)  # noqa: B023
     workplace.stop()
     lines = workplace.output.splitlines()
     assert [line for line in lines if not re.match(r"start_learning_atari: |make_environment: |\[", line)] == []
