@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.graph_recording import Recorder, Work
 from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer
@@ -28,16 +30,23 @@ class Learning(NamedTuple):
     replay: Replay
 
 
+def module_of(name: str) -> Any:
+    return test_agents if name in test_agents.RAINBOWS else sequences
+
+
+@cache
+def chunks_of(name: str) -> list[Chunk]:
+    return sequences.play(module_of(name).agent_of(name), 200).chunks
+
+
 def learning(name: str) -> Learning:
     """Make an agent, whose network has a running statistic, too, and its replay, the same each time."""
-    module: Any = test_agents if name in test_agents.RAINBOWS else sequences
-    agent = module.agent_of(name)
+    agent = module_of(name).agent_of(name)
     for network in (agent.network, getattr(agent, "target", None)):
         if network is not None:
             network.register_buffer("seen", torch.zeros((), dtype=torch.int64))
     agent.network.register_forward_hook(lambda network, *_: network.seen.add_(1) and None)
-    chunks = sequences.play(agent, 200).chunks
-    return Learning(agent, sequences.replay_with(agent, module.ENVIRONMENT, chunks, 1000))
+    return Learning(agent, sequences.replay_with(agent, module_of(name).ENVIRONMENT, chunks_of(name), 1000))
 
 
 class Rerun:
@@ -101,9 +110,10 @@ def state_of(both: Learning) -> list[Tensor]:
             replay.generator.get_state()]  # fmt: skip
 
 
-def plain_updates(both: Learning) -> list[Metrics]:
-    """Make the updates with no check."""
-    found = []
+@cache
+def plainly_learned(name: str) -> tuple[list[Metrics], list[Tensor]]:
+    """Make the updates with no check; return their metrics, and all that they have changed."""
+    both, found = learning(name), []
     for turn in TURNS:
         progress = torch.tensor(turn.progress)
         batch = both.replay.sample(10, progress)
@@ -111,15 +121,15 @@ def plain_updates(both: Learning) -> list[Metrics]:
         both.replay.learned(batch, update.priorities)
         both.agent.count_update(turn.step)
         found.append(update.metrics)
-    return found
+    return found, state_of(both)
 
 
 def assert_same(both: Learning, metrics: list[Metrics], name: str) -> None:
-    wanted = learning(name)
-    for found, made in zip(metrics, plain_updates(wanted), strict=True):
+    wanted, state = plainly_learned(name)
+    for found, made in zip(metrics, wanted, strict=True):
         assert found.keys() == made.keys()
         assert all(torch.equal(found[key], made[key]) for key in made)
-    assert all(torch.equal(a, b) for a, b in zip(state_of(both), state_of(wanted), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(state_of(both), state, strict=True))
     both.replay.check_valid()
 
 
