@@ -3,10 +3,11 @@
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 
 import pytest
 
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
@@ -35,9 +36,14 @@ def filmer(client: Client, run_name: str) -> Iterator[Filmer]:
         yield filmer
 
 
+@cache
+def pong() -> Environment:
+    return make_environment(EnvironmentSettings(game="pong", record=True), 1)
+
+
 def play(filmer: Filmer, score: float, episode: int = 0, steps: int = 5) -> None:
     """Film a short episode that has this score."""
-    environment = make_environment(EnvironmentSettings(game="pong", record=True), 1)
+    environment = pong()
     lapse = filmer.begin(environment)
     environment.reset()
     for _ in range(steps):

@@ -3,13 +3,14 @@
 import re
 import threading
 import time
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, shrunk
 from rainbow_iqn_apex.programs.learner.eager_trainer import lag
@@ -19,7 +20,13 @@ from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
 from tests.processes import run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 AHEAD = 3
+
+
+@cache
+def chunks() -> list[Chunk]:
+    return play(agent_of("impala-mix", seed=8), 300).chunks
 
 
 def parts(kind: type[Mixture] = Mixture, size: int = 4) -> tuple[Any, Mixture]:
@@ -29,7 +36,7 @@ def parts(kind: type[Mixture] = Mixture, size: int = 4) -> tuple[Any, Mixture]:
     generator = torch.Generator().manual_seed(5)
     buffer = kind(agent.spec, ENVIRONMENT, own.mix, size, generator, CPU, queue_capacity=400, settings=own.sampling)
     buffer.measure = agent.measure
-    for number, chunk in enumerate(play(agent_of("impala-mix", seed=8), 300).chunks):
+    for number, chunk in enumerate(chunks()):
         buffer.add(ChunkId(0, number), chunk)
     return agent, buffer
 
@@ -45,8 +52,10 @@ def trained(trainer: Any, agent: Any, buffer: Mixture) -> dict[str, torch.Tensor
     return dict(agent.network.state_dict())
 
 
-def plainly(agent: Any, buffer: Mixture) -> Any:
+@cache
+def plainly_trained() -> dict[str, torch.Tensor]:
     """All batches of a call, then all updates, then all priorities: without a thread, and without a copy."""
+    agent, buffer = parts()
 
     def train(made: list[Turn]) -> list[Turn]:
         batches = [buffer.sample(None, turn.progress) for turn in made]
@@ -58,7 +67,7 @@ def plainly(agent: Any, buffer: Mixture) -> Any:
             buffer.learned(batch, update.priorities)
         return made
 
-    return train
+    return trained(train, agent, buffer)
 
 
 class Slow(Mixture):
@@ -97,14 +106,12 @@ class MeasuresLater(Slow):
 
 
 def check_thread(kind: type[Mixture]) -> None:
-    agent, buffer = parts()
-    wanted = trained(plainly(agent, buffer), agent, buffer)
     agent, buffer = parts(kind)
     agent.update = noting(agent.update)
     trainer = make_trainer(agent, buffer, 4, CPU)
     assert isinstance(trainer, MixtureTrainer)
     found = trained(trainer, agent, buffer)
-    assert all(torch.equal(value, found[name]) for name, value in wanted.items())
+    assert all(torch.equal(value, found[name]) for name, value in plainly_trained().items())
 
 
 @pytest.mark.parametrize("kind", [Mixture, Slow])

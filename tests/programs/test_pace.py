@@ -1,5 +1,6 @@
 """How many updates a round has: by the steps played, or by what waits in a queue."""
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.memory.assembler import Assembler
-from rainbow_iqn_apex.memory.chunk import ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
@@ -92,16 +93,19 @@ def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() ->
         assert pace.may_update()
 
 
+@cache
+def chunks() -> list[Chunk]:
+    assembler, rows = Assembler(SPEC, 0, lambda _: None), random_rows(np.random.default_rng(4), 400, 1)
+    made = (assembler.add(row, action, {}, state) for row, action, _, state in rows)
+    return [chunk for chunk in made if chunk]
+
+
 def queue_of(count: int) -> tuple[Queue, list[int]]:
     """A queue of so many chunks, and the agent steps of each."""
     queue = Queue(SPEC, 10**6, BATCH, torch.Generator(), torch.device("cpu"))
-    assembler, steps, number = Assembler(SPEC, 0, lambda _: None), list[int](), 0
-    for row, action, _, state in random_rows(np.random.default_rng(4), 1000, 1):
-        if (chunk := assembler.add(row, action, {}, state)) and len(steps) < count:
-            number += 1
-            queue.add(ChunkId(0, number), chunk)
-            steps.append(int((chunk.rows["step_type"][:5] != StepType.LAST).sum()))
-    return queue, steps
+    for number, chunk in enumerate(chunks()[:count], start=1):
+        queue.add(ChunkId(0, number), chunk)
+    return queue, [int((chunk.rows["step_type"][:5] != StepType.LAST).sum()) for chunk in chunks()[:count]]
 
 
 def test_a_queue_is_learned_from_as_long_as_batches_wait_and_counts_their_steps() -> None:

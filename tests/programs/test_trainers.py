@@ -1,18 +1,34 @@
 """How updates are made, one operation after the other."""
 
-import copy
+from functools import cache
 
 import pytest
 import torch
 
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
-from tests.agents.test_agents import RAINBOWS, agent_of, replay_of
+from tests.agents.sequences import play, replay_with
+from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 every_agent = pytest.mark.parametrize("name", RAINBOWS)
+
+
+@cache
+def chunks_of(name: str) -> list[Chunk]:
+    return play(agent_of(name), 200).chunks
+
+
+def learning(name: str, *more: str) -> tuple[QLearningAgent, Replay]:
+    """Make an agent and its replay, the same each time."""
+    agent = agent_of(name, *more)
+    return agent, replay_with(agent, ENVIRONMENT, chunks_of(name))
 
 
 def turns(betas: list[float]) -> list[Turn]:
@@ -23,8 +39,7 @@ def turns(betas: list[float]) -> list[Turn]:
 @every_agent
 def test_an_update_on_the_cpu_copies_no_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: move each batch to the device where it is already.
-    agent = agent_of(name)
-    replay = replay_of(agent)
+    agent, replay = learning(name)
     copied: list[str] = []
     gather = Ring.gather
 
@@ -43,12 +58,7 @@ def test_eager_updates_draw_ahead_learn_and_count(words: list[str], monkeypatch:
     # Mutations: begin with the next targets though the target network is renewed first, or
     # before this update's draws.
     monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda: torch.get_num_threads() + 1)
-    agent = agent_of(*words)
-    replay = replay_of(agent)
-    twin, same = agent_of(*words), replay_of(agent_of(*words))
-    for key, part in twin.parts.items():
-        part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
-    same.generator.set_state(replay.generator.get_state())
+    (agent, replay), (twin, same) = learning(*words), learning(*words)
     betas = [0.4, 0.5, 0.6, 0.7, 0.8]
     updates = make_trainer(agent, replay, 10, CPU)
     assert isinstance(updates, EagerTrainer)
