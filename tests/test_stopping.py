@@ -30,8 +30,13 @@ def test_a_signal_never_waits_for_what_it_interrupts(number: str) -> None:
     assert (code, sorted(out.splitlines()), errors) == (0, told, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
+@pytest.mark.parametrize(
+    ("program", "number"),
+    [
+        ("launch_learner.py", signal.SIGINT), ("launch_actor.py", signal.SIGTERM),
+        ("test_multiple_seed.py", signal.SIGINT),
+    ],
+)  # fmt: skip
 def test_a_launcher_that_loads_ends_without_a_word(processes: Processes, program: str, number: signal.Signals) -> None:
     process = processes.start(program, fresh=True)
     process.wait_until(lambda: "/torch/" in Path(f"/proc/{process.pid}/maps").read_text(), "PyTorch")

@@ -15,7 +15,7 @@ COMMANDS = [
     "launch_learner.py --print-completion fish",
     "test_multiple_seed.py --print-completion bash",
     "saber_report.py --print-completion zsh",
-    "run_status.py --help",
+    *(f"run_status.py --port-redis {{port}} {options}" for options in ("", "--json", "--json --watch")),
     pytest.param("dashboard.py --print-completion bash", marks=needs_dashboard),
 ]
 
@@ -29,21 +29,18 @@ def errors(words: list[str], output: int) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_nobody_who_reads_and_a_full_disk_end_a_program_without_a_traceback(command: str) -> None:
-    # Mutation: leave the flush to Python, or do not put a sink into the place of a pipe that nobody reads.
-    words = command.split()
+def test_nobody_who_reads_ends_a_program_without_a_word() -> None:
+    # Mutation: do not put a sink into the place of a pipe that nobody reads.
     reading, writing = os.pipe()
     os.close(reading)
-    assert errors(words, writing) == (1, "")
+    assert errors(["run_status.py", "--help"], writing) == (1, "")
     os.close(writing)
-    with Path("/dev/full").open("w") as full:
-        assert errors(words, full.fileno()) == (1, f"{words[0]}: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("options", [[], ["--json"], ["--json", "--watch"]])
-def test_so_it_is_with_what_run_status_shows(redis_server: RedisServer, options: list[str]) -> None:
-    words = ["run_status.py", "--port-redis", str(redis_server.port), *options]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_ends_a_program_without_a_traceback(redis_server: RedisServer, command: str) -> None:
+    # Mutation: leave the flush to Python.
+    words = command.format(port=redis_server.port).split()
     with Path("/dev/full").open("w") as full:
-        assert errors(words, full.fileno()) == (1, "run_status.py: [Errno 28] No space left on device\n")
+        assert errors(words, full.fileno()) == (1, f"{words[0]}: [Errno 28] No space left on device\n")
