@@ -161,6 +161,7 @@ def test_a_second_ctrl_c_does_not_break_the_saving(workplace: Workplace) -> None
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_redis_starts(workplace: Workplace) -> None:
     workplace.start("--windows", "none")
     wait_until(lambda: is_listening(workplace.port), "Redis")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.programs.start import hosts, options
+from rainbow_iqn_apex.programs.start import hosts, options, ssh
 from rainbow_iqn_apex.programs.start.hosts import Host
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
@@ -78,6 +78,10 @@ def test_all_wrong_lines_and_a_file_that_is_none_are_told(tmp_path: Path) -> Non
         (["--redis-url", "redis://127.0.0.1,127.0.0.2"], "--hosts: actors reach one Redis server through ssh, no cl"),
         (["--redis-url", "redis+sentinel://127.0.0.1/it"], "--hosts: actors reach one Redis server through ssh, no "),
         (["--redis-shards", "2"], "--hosts: actors reach one Redis server through ssh, no cluster and no Sentinels: "),
+        *(
+            (["--inference", place], "--hosts, --inference: actors elsewhere reach Redis alone through ssh, ")
+            for place in ("server", "learner")  # else they would look for a server until the end
+        ),
     ],
 )
 def test_what_does_not_go_with_hosts_is_refused(
@@ -87,7 +91,7 @@ def test_what_does_not_go_with_hosts_is_refused(
     Path("hosts.txt").write_text("node1 1\n")
     with pytest.raises(UserError) as caught:
         options.read(["--hosts", "hosts.txt", *more], {}, lambda: 0)
-    assert str(caught.value).startswith(line)
+    assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
@@ -164,19 +168,23 @@ def test_hosts_that_cannot_help_are_told_together_and_nothing_starts(workplace: 
 
 
 @needs_sshd
-def test_a_host_without_keys_or_tunnel_is_told(workplace: Workplace, sshd: Sshd, tmp_path: Path) -> None:
-    given = write_hosts(workplace, "node1 1\n")
+def test_a_host_without_keys_or_tunnel_is_told(
+    workplace: Workplace, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host("node1", 1, str(workplace.folder), ())
+    monkeypatch.setenv("PATH", sshd.path)
     (sshd.folder / "known").write_text("")
-    assert workplace.run(*given) == 2
-    assert "node1: Host key verification failed.; `ssh node1` must get in without" in workplace.output
+    with pytest.raises(UserError, match=r"node1: Host key verification failed\.; `ssh node1` must get in without"):
+        ssh.check([host], "localhost:1")
     closed = Sshd(tmp_path / "closed", "AllowTcpForwarding no")
     with closing(closed):
         closed.start()
-        workplace.environment["PATH"] = closed.path
-        assert workplace.run(*given) == 2
-        assert "node1: its sshd lets no tunnel through: set AllowTcpForwarding there" in workplace.output
+        monkeypatch.setenv("PATH", closed.path)
+        with pytest.raises(UserError, match="node1: its sshd lets no tunnel through: set AllowTcpForwarding there"):
+            ssh.check([host], "localhost:1")
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_one_address_that_answers_as_a_cluster_is_refused(workplace: Workplace, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_no_redis_where_one_should_be(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_redis_that_cannot_start_says_why(workplace: Workplace) -> None:
     with (workplace.folder / "redis_rainbow_6379.conf").open("a") as conf:
         conf.write("no-such-setting 1\n")

@@ -82,14 +82,6 @@ def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
 
 
 @needs_tmux
-def test_ctrl_c_in_tmux(workplace: Workplace) -> None:
-    with session(workplace, shlex.join(workplace.command())):
-        workplace.argv("actor0")
-        tmux(workplace, "send-keys", "-t", ":0", "C-c")
-    assert workplace.has_saved("actor0")
-
-
-@needs_tmux
 def test_ctrl_c_in_the_window_of_an_actor_stops_that_one(workplace: Workplace) -> None:
     workplace.environment["SAVE_SECONDS"] = "0.5"
     with session(workplace, recorded(workplace, "--nb-actor", 2)):

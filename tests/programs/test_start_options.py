@@ -88,17 +88,6 @@ def test_an_inference_server_takes_the_learner_s_gpu() -> None:
     assert not asked("--inference learner").serves, "the learner starts its own"
 
 
-@pytest.mark.parametrize("place", ["server", "learner"])
-def test_actors_elsewhere_ask_no_inference_server(place: str, tmp_path: Path) -> None:
-    # Mutation: start them, and they would look for a server until the end.
-    (tmp_path / "hosts").write_text("node1 2\n")
-    with pytest.raises(UserError) as error:
-        asked(f"--hosts hosts --inference {place}")
-    assert str(error.value).startswith("--hosts, --inference: actors elsewhere reach Redis alone through ssh, ")
-    assert "\n" not in str(error.value)
-    assert asked("--hosts hosts --inference local").hosts
-
-
 def test_the_script_keeps_its_own_options_to_itself() -> None:
     given = asked(
         "--windows none --V-min -1e1 --use-running-redis -p_red 7000 --windows=tmux --preset paper", nobody_asks
