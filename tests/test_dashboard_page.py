@@ -25,6 +25,13 @@ from tests.processes import Processes
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for all pages here: to start it takes a second of a processor."""
+    with Browser() as browser:
+        yield browser
+
+
 @pytest.fixture
 def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
     with whole_run(client, run_name, tmp_path / "results"):
@@ -35,19 +42,26 @@ def text_of(element: str) -> str:
     return f"document.getElementById('{element}').textContent"
 
 
-def test_a_run_that_is_over_does_not_look_alive(address: str, client: Client, run_name: str, tmp_path: Path) -> None:
+def wait_for_report(browser: Browser, store: ReportStore, number: int | None, report: Report, condition: str) -> None:
+    """Report again and again until the page shows it: a process whose report is old counts as silent."""
+
+    def shows_it() -> bool:
+        store.write(number, encode(report))
+        return bool(browser.value(condition))
+
+    wait_until(shows_it, condition, 120)
+
+
+def test_a_run_that_is_over_does_not_look_alive(
+    browser: Browser, address: str, client: Client, run_name: str, tmp_path: Path
+) -> None:
     # Mutation: show the remaining time of the last report whatever the record holds.
     values = {"time/remaining": 3240.0, "time/fps": 585.0}
     learner = Report("learner", 0, "host", 7, 1.0, 3.0, values=values)
     empty = {"buffer/priorities": [0.0] * (len(PRIORITY_BOUNDS) + 1)}
-    with closing(ReportStore(client, Keys(run_name, "id"))) as store, Browser() as browser:
+    with closing(ReportStore(client, Keys(run_name, "id"))) as store:
         browser.open(address)
-
-        def shows_it() -> bool:
-            store.write(None, encode(learner))  # again: a process whose report is old counts as silent
-            return bool(browser.value(f"{text_of('facts')}.includes('Remaining54 min')"))
-
-        wait_until(shows_it, "the page to show what remains", 120)
+        wait_for_report(browser, store, None, learner, f"{text_of('facts')}.includes('Remaining54 min')")
         assert "585 a second" in browser.value(text_of("facts"))
         assert browser.value("!document.getElementById('view').hidden && document.getElementById('thoughts').hidden")
         owner = Owner.of(tmp_path / "results")
@@ -60,95 +74,96 @@ def test_a_run_that_is_over_does_not_look_alive(address: str, client: Client, ru
         assert errors(browser, address) == []
 
 
-def test_an_inference_server_has_a_row_and_nothing_to_watch(address: str, client: Client, run_name: str) -> None:
+def test_an_inference_server_has_a_row_and_nothing_to_watch(
+    browser: Browser, address: str, client: Client, run_name: str
+) -> None:
     # Mutations: `working` in the place of what it does; offer it among the actors whose view may be watched.
     keys = Keys(run_name, "id", inference=True)
     values = {"inference/clients": 3.0, "inference/batch": 12.25, "inference/latency": 0.0031, "actor/version": 41.0}
     InferenceServers(client, run_name, "id", 1).enlist(2)
-    with closing(ReportStore(client, keys)) as store, Browser() as browser:
-        store.write(2, encode(Report("inference server", 2, "host", 9, 1.0, 3.0, values=values)))
+    with closing(ReportStore(client, keys)) as store:
         browser.open(address)
-        browser.wait_for(f"{text_of('processes')}.includes('inference server 2')")
-        row = browser.value("[...document.querySelectorAll('#processes tr')].at(-1).textContent")
-        assert "inference server 23 actors ask, batches of 12.3, answers after 3.1 ms" in row and "41" in row
+        server = Report("inference server", 2, "host", 9, 1.0, 3.0, values=values)
+        row = "[...document.querySelectorAll('#processes tr')].at(-1)?.textContent"
+        told = "inference server 23 actors ask, batches of 12.3, answers after 3.1 ms"
+        wait_for_report(browser, store, 2, server, f"{row}?.includes('{told}')")
+        assert "41" in browser.value(row)
         assert "server" not in browser.value(text_of("watched"))
         assert errors(browser, address) == []
 
 
 def test_a_curve_of_one_point_is_seen_and_empty_choices_are_not(
-    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+    browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
     # Mutation: count the points of the axis, or offer known scores that there are not.
     write_files(tmp_path, "CartPole-v1", 1)
     (tmp_path / "CartPole-v1_metrics.jsonl").write_text(moment(0, 0) + moment(60, 10, train__loss=0.5))
     _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for("document.querySelectorAll('#loss .scatterlayer .point').length === 1")
-        browser.wait_for("document.querySelectorAll('#scores .scatterlayer .point').length > 0")
-        for choices in ("lines", "other-runs"):
-            assert browser.value(f"document.getElementById('{choices}').closest('details').hidden"), choices
-        assert errors(browser, address) == []
+    browser.open(address)
+    browser.wait_for("document.querySelectorAll('#loss .scatterlayer .point').length === 1")
+    browser.wait_for("document.querySelectorAll('#scores .scatterlayer .point').length > 0")
+    for choices in ("lines", "other-runs"):
+        assert browser.value(f"document.getElementById('{choices}').closest('details').hidden"), choices
+    assert errors(browser, address) == []
 
 
 @pytest.mark.slow
 def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
-    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+    browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
     open_to_all = ["--host", "0.0.0.0", "--run-name", run_name]
     dashboard, address = start(processes, redis_port, tmp_path, *open_to_all)
     port = urlsplit(address).port
-    with Browser() as browser:
-        browser.open(f"http://127.0.0.1:{port}/?{urlsplit(address).query}")
-        browser.wait_for("document.getElementById('title').textContent === 'No run yet'")
-        dashboard.terminate()
-        dashboard.finish()
-        start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
-        browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
+    browser.open(f"http://127.0.0.1:{port}/?{urlsplit(address).query}")
+    browser.wait_for("document.getElementById('title').textContent === 'No run yet'")
+    dashboard.terminate()
+    dashboard.finish()
+    start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
+    browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
 
 
 @pytest.mark.slow
-def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address: str, run_name: str) -> None:
+def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(
+    browser: Browser, address: str, run_name: str
+) -> None:
     # Mutation: show the score of the files that are chosen among the figures of the run.
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for(f"{text_of('facts')}.includes('Score in training')")
-        assert browser.value(text_of("mixed")) == ""
-        select = "document.getElementById('shown-run')"
-        for chosen, heading in (("other/pong", "Scores of other/pong"), ("", "Scores")):
-            browser.value(f"{select}.value = '{chosen}'; {select}.dispatchEvent(new Event('change'))")
-            browser.wait_for(f"{text_of('scores-title')} === '{heading}'")
-            assert browser.value(f"{text_of('facts')}.includes('Score in training')") == (chosen == "")
-            assert browser.value(text_of("title")).startswith("Pong · ")
-            hidden = browser.value("document.getElementById('priorities').parentElement.hidden")
-            assert hidden == (chosen != ""), "these are the run's, not of the files"
-            told = f"What stands under Scores and Learning is of other/pong, all else of run {run_name}."
-            assert browser.value(text_of("mixed")) == (told if chosen else "")
-            assert browser.value(text_of("progress-title")) == (f"Progress of run {run_name}" if chosen else "Progress")
-        assert errors(browser, address) == []
+    browser.open(address)
+    browser.wait_for(f"{text_of('facts')}.includes('Score in training')")
+    assert browser.value(text_of("mixed")) == ""
+    select = "document.getElementById('shown-run')"
+    for chosen, heading in (("other/pong", "Scores of other/pong"), ("", "Scores")):
+        browser.value(f"{select}.value = '{chosen}'; {select}.dispatchEvent(new Event('change'))")
+        browser.wait_for(f"{text_of('scores-title')} === '{heading}'")
+        assert browser.value(f"{text_of('facts')}.includes('Score in training')") == (chosen == "")
+        assert browser.value(text_of("title")).startswith("Pong · ")
+        hidden = browser.value("document.getElementById('priorities').parentElement.hidden")
+        assert hidden == (chosen != ""), "these are the run's, not of the files"
+        told = f"What stands under Scores and Learning is of other/pong, all else of run {run_name}."
+        assert browser.value(text_of("mixed")) == (told if chosen else "")
+        assert browser.value(text_of("progress-title")) == (f"Progress of run {run_name}" if chosen else "Progress")
+    assert errors(browser, address) == []
 
 
 @pytest.mark.slow
 def test_the_focus_and_the_shown_run_stay_while_others_train(
-    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+    browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
     # Mutation: order the runs by time, or make all boxes anew when there is one more.
     for number, name in enumerate("cab"):
         write_files(tmp_path / name, "pong", 5)
         os.utime(tmp_path / name / "pong.csv", (1e9 - number, 1e9 - number))
     _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
-        browser.value("document.getElementById('other-runs').parentElement.open = true")
-        browser.value("document.querySelector('input[value=\"b/pong\"]').focus()")
-        browser.value("window.option = document.querySelector('#shown-run option[value=\"b/pong\"]')")
-        write_files(tmp_path / "b", "pong", 6)
-        write_files(tmp_path / "aa", "pong", 6)
-        browser.wait_for("document.querySelectorAll('#other-runs input').length === 3")
-        assert browser.value("document.activeElement.value") == "b/pong"
-        assert browser.value("window.option.isConnected"), "a list that is open would be closed"
-        order = "[...document.querySelectorAll('#shown-run option')].map(e => e.value)"
-        assert browser.value(order) == ["", "a/pong", "aa/pong", "b/pong", "c/pong"]
-        assert browser.value(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
-        assert errors(browser, address) == []
+    browser.open(address)
+    browser.wait_for(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
+    browser.value("document.getElementById('other-runs').parentElement.open = true")
+    browser.value("document.querySelector('input[value=\"b/pong\"]').focus()")
+    browser.value("window.option = document.querySelector('#shown-run option[value=\"b/pong\"]')")
+    write_files(tmp_path / "b", "pong", 6)
+    write_files(tmp_path / "aa", "pong", 6)
+    browser.wait_for("document.querySelectorAll('#other-runs input').length === 3")
+    assert browser.value("document.activeElement.value") == "b/pong"
+    assert browser.value("window.option.isConnected"), "a list that is open would be closed"
+    order = "[...document.querySelectorAll('#shown-run option')].map(e => e.value)"
+    assert browser.value(order) == ["", "a/pong", "aa/pong", "b/pong", "c/pong"]
+    assert browser.value(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
+    assert errors(browser, address) == []
