@@ -8,6 +8,7 @@ import socket
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ import pytest
 import redis
 
 from tests.deadline import Clock, wait_until
-from tests.processes import ROOT, Process, Processes, run
+from tests.processes import ROOT, Process, Processes
 from tests.servers import BUNDLED, SERVERS
 from tests.start_script import free_port
 
@@ -191,8 +192,8 @@ class Machine:
         return output
 
     def version_of(self, name: str) -> str | None:
-        code = f"from importlib.metadata import version; print(version('{name}'))"
-        return run("-c", code, program=str(self.folder / ".venv" / "bin" / "python")).out.strip() or None
+        found = distributions(name=name, path=[str(path) for path in self.folder.glob(".venv/lib/*/site-packages")])
+        return next((one.version for one in found), None)
 
 
 @pytest.fixture
