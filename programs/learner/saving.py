@@ -141,7 +141,7 @@ class Saver:
         self._publisher.restore(saved.published)
         whole = self._shared.resume(saved)
         self._events.note(f"resumed at T = {self._progress.T_learner}")
-        log, logged = self._results.log, saved.logged or 0
+        log, logged = self._results.log, saved.logged
         if log.size < logged:
             print(
                 f"{log.path} has lost episodes: it has {log.size} bytes, and had {logged} when {saved.path} was saved; "

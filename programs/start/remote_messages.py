@@ -1,6 +1,5 @@
 """What a start script and the side of it on another host send each other, over ssh's standard streams."""
 
-import os
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -38,8 +37,3 @@ class Order:
 def present() -> Hello:
     """Return what runs here."""
     return Hello(__version__, commit().partition("+")[0])
-
-
-def without_redis() -> dict[str, str]:
-    """Return this process's variables but for those that name a Redis server."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}

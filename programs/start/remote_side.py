@@ -19,15 +19,7 @@ from typing import IO
 
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.options import command_line
-from rainbow_iqn_apex.programs.start.remote_messages import (
-    HELLO,
-    MOST_BYTES,
-    SILENT_S,
-    STOP,
-    Order,
-    present,
-    without_redis,
-)
+from rainbow_iqn_apex.programs.start.remote_messages import HELLO, MOST_BYTES, SILENT_S, STOP, Order, present
 
 _LOOK_S = 0.2
 _LINES_END_S = 5.0
@@ -41,12 +33,14 @@ def main() -> int:
     if not line:
         return 0  # it was only asked what runs here
     order = schema.read_record(line, Order, MOST_BYTES)
+    # The order names the Redis server, at the tunnel's end, and all that is needed of it.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}
     actor = subprocess.Popen(
         [*command_line.run_by("launch_actor.py"), *order.words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,  # and not our own: an actor whose lines are read no more ends
         stderr=subprocess.STDOUT,
-        env=without_redis() | order.environment | {"PYTHONUNBUFFERED": "1"},
+        env=environment | order.environment | {"PYTHONUNBUFFERED": "1"},
         start_new_session=True,
     )
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
