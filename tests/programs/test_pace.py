@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
@@ -58,27 +59,25 @@ def updates(pace: StepPace | QueuePace, progress: Progress) -> list[int]:
     return made
 
 
-def test_lockstep_makes_as_many_updates_as_were_played_for() -> None:
-    progress = Progress("run", T_actors=120)
-    pace = step_pace(progress, "--replay-frequency", "10")
-    assert updates(pace, progress) == [130, 140, 150, 160], "the first round's begin where the steps played are"
-    assert updates(pace, progress) == [170, 180, 190, 200]
-
-
-def test_an_agent_may_say_how_many_steps_its_updates_stand_for() -> None:
-    progress = Progress("run", T_actors=120)
-    pace = step_pace(progress, "--replay-frequency", "10", steps=25)
-    assert updates(pace, progress) == [145, 170]
-    assert updates(pace, progress) == [195, 220], "what a round did too much the next one does less"
-    assert updates(pace, progress) == [245]
-
-
-def test_without_lockstep_no_weights_are_published_again() -> None:
-    # Mutation: one round after the other; 28 MB of R2D2's weights then went to Redis eight times for each update.
-    for more, wanted in ((FREE, [[430], [730], [1030]]), ((), [[430], [], [], [], [], [], [], [730]])):
-        progress = Progress("run", T_actors=130)
-        pace = step_pace(progress, *more, steps=300)
-        assert [updates(pace, progress) for _ in wanted] == wanted
+@pytest.mark.parametrize(
+    ("more", "played", "steps", "rounds"),
+    [
+        # The first round's updates begin where the steps played are.
+        (["--replay-frequency", "10"], 120, None, [[130, 140, 150, 160], [170, 180, 190, 200]]),
+        # An agent's updates stand for 25 steps: what a round did too much the next one does less.
+        (["--replay-frequency", "10"], 120, 25, [[145, 170], [195, 220], [245]]),
+        ([], 130, 300, [[430], [], [], [], [], [], [], [730]]),
+        # Without lockstep no weights are published again: 28 MB of R2D2's went to Redis eight times for each update.
+        (FREE, 130, 300, [[430], [730], [1030]]),
+    ],
+)
+def test_a_round_has_updates_for_the_steps_that_were_played(
+    more: list[str], played: int, steps: int | None, rounds: list[list[int]]
+) -> None:
+    # Mutations: begin the first round's at 0; without lockstep one round after the other.
+    progress = Progress("run", T_actors=played)
+    pace = step_pace(progress, *more, steps=steps)
+    assert [updates(pace, progress) for _ in rounds] == rounds
 
 
 def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() -> None:
