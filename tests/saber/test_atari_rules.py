@@ -55,14 +55,16 @@ def test_defenders_first_rewards_are_not_multiplied() -> None:
 
 
 def test_stuck_after_more_than_five_minutes_without_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 4500 steps without a reward may be, the 4501st ends the episode; `>=` for `>` ends it at the 4500th. A negative
-    # reward is a reward: without the counter's return to 0 the episode ends after 4501 steps.
-    say_rewards(monkeypatch, [0] * 4 * 4499 + [0, 0, -1, 0])
+    # 300 steps without a reward may be, the 301st ends the episode; `>=` for `>` ends it at the 300th. A negative
+    # reward is a reward: without the counter's return to 0 the episode ends after 301 steps.
+    assert AtariEnvironment.max_stuck_seconds == 300
+    monkeypatch.setattr(AtariEnvironment, "max_stuck_seconds", 20)
+    say_rewards(monkeypatch, [0] * 4 * 299 + [0, 0, -1, 0])
     environment = make_environment(EnvironmentSettings(), 0)
     environment.reset()
-    assert last_of(environment) == (4500 + 4501, 0.0, "stuck")
+    assert last_of(environment) == (300 + 301, 0.0, "stuck")
     environment.reset()  # counts from 0 again, and no reward is left to be said
-    assert last_of(environment) == (4501, 0.0, "stuck")
+    assert last_of(environment) == (301, 0.0, "stuck")
 
 
 @pytest.mark.parametrize(("repeat", "steps"), [(4, 76), (3, 101), (1, 301)])
@@ -74,20 +76,21 @@ def test_limits_are_game_time(monkeypatch: pytest.MonkeyPatch, repeat: int, step
     assert last_of(environment) == (steps, 0.0, "stuck")
 
 
-def test_a_hundred_hours_are_a_true_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert AtariEnvironment.max_saber_seconds == 360_000
-    monkeypatch.setattr(AtariEnvironment, "max_saber_seconds", 10)
-    environment = make_environment(EnvironmentSettings(game="pong"), 0)
+@pytest.mark.parametrize(
+    ("saber_mode", "limit", "seconds", "discount"),
+    [(True, "max_saber_seconds", 100 * 60 * 60, 0.0), (False, "max_seconds", 30 * 60, 1.0)],
+)
+def test_time_is_a_true_end_under_saber_and_else_a_truncation_before_which_nothing_is_stuck(
+    monkeypatch: pytest.MonkeyPatch, saber_mode: bool, limit: str, seconds: int, discount: float
+) -> None:
+    assert getattr(AtariEnvironment, limit) == seconds
+    monkeypatch.setattr(AtariEnvironment, limit, 10)
+    monkeypatch.setattr(AtariEnvironment, "max_stuck_seconds", 20 if saber_mode else 5)
+    say_rewards(monkeypatch)
+    environment = make_environment(EnvironmentSettings(saber_mode=saber_mode), 0)
     for _ in range(2):
         environment.reset()
-        assert last_of(environment) == (150, 0.0, "time_limit")
-
-
-def test_without_saber_thirty_minutes_are_a_truncation_and_nothing_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    say_rewards(monkeypatch)
-    environment = make_environment(EnvironmentSettings(saber_mode=False), 0)
-    environment.reset()
-    assert last_of(environment) == (27_000, 1.0, "time_limit")
+        assert last_of(environment) == (150, discount, "time_limit")
 
 
 @pytest.mark.parametrize("saber_mode", [True, False])
