@@ -74,7 +74,7 @@ def check_random_operations(seed: int, kind: type[Queue] = Queue) -> None:
             return
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_every_chunk_is_given_once_and_in_order(seed: int) -> None:
     check_random_operations(seed)
 

@@ -46,7 +46,7 @@ def check_round_trip(
         assert not found.flags.writeable
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.dictionaries(st.text(max_size=4), json_values, max_size=3),
     st.dictionaries(st.text(max_size=4), st.builds(lambda view, array: view(array), views, array_values), max_size=3),

@@ -274,7 +274,7 @@ def test_any_damage_is_refused_or_leaves_a_valid_mixture() -> None:
     mixture, stream = grown(seed=8)
     good, rng = mixture.checkpoint(), np.random.default_rng(3)
     refused = 0
-    for _ in range(60):
+    for _ in range(30):
         name = rng.choice([*good.extra, "ids", "priorities"])
         fields = good.extra | {"ids": good.ids, "priorities": good.priorities}
         fields[name] = fields[name].clone()
@@ -291,4 +291,4 @@ def test_any_damage_is_refused_or_leaves_a_valid_mixture() -> None:
         successor.forget(NEWEST)
         play(successor, Stream(55, LATER), rng, 12)
         successor.check_valid()
-    assert 10 < refused < 55
+    assert 5 < refused < 28
