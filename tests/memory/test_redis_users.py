@@ -57,13 +57,25 @@ def versions() -> list[Any]:
     return cases
 
 
+Access = tuple[Path, dict[str, dict[str, str]]]  # the file for the server, and the variables of each user
+
+
+@pytest.fixture(scope="module")
+def accesses(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Access]:
+    """Users by the rules of 6.2 and of 7, and an insider that looks at the server."""
+    found = {}
+    for seven in (False, True):
+        folder = tmp_path_factory.mktemp("access") / "access"
+        users, file = make_users(folder, *["--redis-7"] * seven), folder / "users.acl"
+        file.write_text(file.read_text() + "user insider on nopass ~* &* +@all\n")
+        found[seven] = (file, users)
+    return found
+
+
 @pytest.fixture(params=versions())
-def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]:
+def guarded(request: pytest.FixtureRequest, tmp_path: Path, accesses: dict[bool, Access]) -> Iterator[Guarded]:
     program, seven = request.param
-    users = make_users(tmp_path / "access", *(["--redis-7"] if seven else []))
-    file = tmp_path / "access" / "users.acl"
-    with file.open("a") as more:
-        more.write("user insider on nopass ~* &* +@all\n")
+    file, users = accesses[seven]
     server = RedisServer(tmp_path, more={"aclfile": file, "lua-time-limit": 100}, program=program)
     server.start()
     with ExitStack() as stack:
