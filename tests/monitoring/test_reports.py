@@ -206,7 +206,7 @@ def moments(tmp_path: Path) -> list[Any]:
 
 def test_history_grows_more_slowly_in_a_long_run(tmp_path: Path) -> None:
     feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())
-    for second in range(100_000):
+    for second in range(0, 100_000, 5):
         feeder.observe(replace(REPORT, role="learner", written=REPORT.began + second, events=()))
     at = [line.at - REPORT.began for line in moments(tmp_path)]
     assert at[:3] == [0, 10, 20]

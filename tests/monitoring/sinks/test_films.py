@@ -111,8 +111,9 @@ def test_films_come_with_moments_and_when_the_learner_leaves(client: Client, sto
 def test_a_long_run_keeps_all_best_films_and_few_of_the_newest() -> None:
     # Mutation: keep every film.
     kept, chosen = KeptFilms(), {"best": 0, "newest": 0}
+    films: dict[FilmSlot, Film] = {"best": film(), "newest": film()}
     for second in range(0, 7 * 24 * 3600, 60):
-        for place in kept.choose(moment(second, films={"best": film(), "newest": film()})):
+        for place in kept.choose(moment(second, films=films)):
             chosen[place] += 1
     assert chosen["best"] == 7 * 24 * 60 and 400 < chosen["newest"] < 700
 
