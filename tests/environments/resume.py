@@ -1,8 +1,8 @@
-"""Continue from a snapshot in a new process: python -m tests.environments.resume snapshot.npz rows.npz."""
+"""Continue from snapshots in a new process: python -m tests.environments.resume <folder with them>."""
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,17 +13,30 @@ from tests.processes import run
 from tests.saber.reference import play
 
 
-def check_new_process(environment: Environment, env: str, game: str, future: list[Any], folder: Path) -> list[Row]:
-    """Let another process continue as well; return the rows that are the same in both, byte for byte."""
-    saved, continued = folder / "snapshot.npz", folder / "rows.npz"
-    snapshot: dict[str, Any] = environment.snapshot()
-    np.savez(saved, env=env, game=game, future=future, **snapshot)
-    code, _, errors = run("-m", "tests.environments.resume", saved, continued)
+class Played(NamedTuple):
+    """An environment in the middle of something, and the actions that are to follow."""
+
+    environment: Environment
+    env: str
+    game: str
+    future: list[Any]
+
+
+def check_new_process(played: list[Played], folder: Path) -> list[list[Row]]:
+    """Let another process continue all of them as well; return the rows, which are the same in both, byte for byte."""
+    for number, (environment, env, game, future) in enumerate(played):
+        snapshot: dict[str, Any] = environment.snapshot()
+        np.savez(folder / f"{number}.snapshot.npz", env=env, game=game, future=future, **snapshot)
+    code, _, errors = run("-m", "tests.environments.resume", folder)
     assert code == 0, errors
-    rows = play(environment, future)
+    return [_check_rows(each, folder / f"{number}.rows.npz") for number, each in enumerate(played)]
+
+
+def _check_rows(played: Played, continued: Path) -> list[Row]:
+    rows = play(played.environment, played.future)
     with np.load(continued) as result:
-        for name, array in _arrays(environment, rows).items():
-            assert np.array_equal(result[name], array)
+        for name, array in _arrays(played.environment, rows).items():
+            assert np.array_equal(result[name], array), (played.env, played.game, name)
     return rows
 
 
@@ -33,12 +46,17 @@ def _arrays(environment: Environment, rows: list[Row]) -> dict[str, Any]:
     return {"obs": [row.obs for row in rows], "numbers": numbers, **snapshot}
 
 
-if __name__ == "__main__":
-    with np.load(sys.argv[1]) as file:
+def _continue(saved: Path) -> None:
+    with np.load(saved) as file:
         arrays = dict(file)
     settings = EnvironmentSettings(env=str(arrays.pop("env")), game=str(arrays.pop("game")))
     environment = make_environment(settings, seed=0)
     actions = arrays.pop("future").tolist()
     environment.restore(arrays)
     rows = play(environment, actions)
-    np.savez(sys.argv[2], **_arrays(environment, rows))
+    np.savez(saved.with_name(saved.name.replace("snapshot", "rows")), **_arrays(environment, rows))
+
+
+if __name__ == "__main__":
+    for path in Path(sys.argv[1]).glob("*.snapshot.npz"):
+        _continue(path)
