@@ -1,6 +1,7 @@
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatc
         make_environment(EnvironmentSettings(env="atary"), 0)
 
 
+COUNTING = "gymnasium-vector:tests.environments.counting:counting/"
 WRONG = {
     "crafter:Crafter-v1": "crafter has no environment 'Crafter-v1'; there is CrafterReward-v1",
     "dmlab:explore_goal_location_small": "did you mean explore_goal_locations_small",
@@ -42,6 +44,22 @@ WRONG = {
     "football:academy_empty_gaol_close": "has no scenario 'academy_empty_gaol_close'; did you mean academy_empty_goal",
     "football:5vs5": "did you mean 5_vs_5",
     "football:11_vs_11_easy": "did you mean .*11_vs_11_easy_stochastic",
+    "gymnasium": "needs a name, as in gymnasium:CartPole-v1",
+    "gymnasium:": "needs a name, as in gymnasium:CartPole-v1",
+    "gymnasium:cartpole": "knows no environment 'cartpole'; did you mean CartPole-v",
+    "gymnasium:CartPole": "did you mean CartPole-v1",  # Gymnasium takes the newest, with a warning
+    "gymnasium:Taxi-v3": "did you mean Taxi-v4",
+    "gymnasium:CartPole-v9": "did you mean CartPole-v1",
+    "gymnasium:Zork": "one of another package has its module in front",
+    "gymnasium:no_such_package:Zork-v0": "cannot import 'no_such_package': No module named",
+    "gymnasium::CartPole-v9": "did you mean CartPole-v1",
+    "gymnasium:a:b:c": "cannot import 'a:b'",
+    "gymnasium:..:c": "cannot import",
+    "gymnasium:Reacher-v2": "cannot be made: .* moved to the gymnasium-robotics project",
+    "gymnasium-vector:CartPol-v1": "did you mean CartPole-v1",
+    "gymnasium-vector:no_such_module:X-v0": "cannot import 'no_such_module'",
+    f"{COUNTING}Disabled-v0": "expected autoreset NEXT_STEP or SAME_STEP, got AutoresetMode.DISABLED",
+    f"{COUNTING}Wrong-v0": "expected a VectorEnv of 1 environments, got a SyncVectorEnv of 2 environments",
     "nle:NetHackScor-v0": "nle has no task 'NetHackScor-v0'; did you mean NetHackScore-v0",
     "nle:nethackgold-v0": "did you mean NetHackGold-v0",
     "nle:xyz": f"there are: {', '.join(TASKS)}",
@@ -51,10 +69,12 @@ WRONG = {
     "vizdoom:Deathmatch": "did you mean deathmatch",
     "vizdoom:zzz": f"there are: {', '.join(SCENARIOS)}",
 }
+if not find_spec("jax"):
+    WRONG["gymnasium:phys2d/CartPole-v1"] = "cannot be made: No module named 'jax'"
 
 
 @pytest.mark.parametrize("env", WRONG)
-def test_a_wrong_name_is_told_the_nearest_ones_in_one_line(env: str) -> None:
+def test_what_cannot_be_had_is_told_in_one_line(env: str) -> None:
     with pytest.raises(UserError, match=f"^--env: .*{WRONG[env]}") as raised:
         open_environment(Args(env=env), 0)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""What is Gymnasium's own: ids, spaces, the two ends of an episode, and what cannot be continued."""
+"""What is Gymnasium's own: spaces, the two ends of an episode, and what cannot be continued."""
 
 import importlib.util
 from collections.abc import Callable
@@ -10,15 +10,13 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.gymnasium.environment import GymnasiumEnvironment
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
-from rainbow_iqn_apex.programs.common import open_environment
 
 BYTES = spaces.Box(0, 255, (84, 84), np.uint8)
 COIN = spaces.Discrete(2)
@@ -217,40 +215,6 @@ def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: Make
     ) as raised:
         environment.step(0)
     assert "\n" not in str(raised.value)
-
-
-# --- ids ---
-
-NOT_TO_BE_HAD = {
-    "": "needs a name, as in gymnasium:CartPole-v1",
-    "cartpole": "knows no environment 'cartpole'; did you mean CartPole-v",
-    "CartPole": "did you mean CartPole-v1",  # Gymnasium takes the newest, with a warning
-    "Taxi-v3": "did you mean Taxi-v4",
-    "CartPole-v9": "did you mean CartPole-v1",
-    "Zork": "one of another package has its module in front",
-    "no_such_package:Zork-v0": "cannot import 'no_such_package': No module named",
-    ":CartPole-v9": "did you mean CartPole-v1",
-    "a:b:c": "cannot import 'a:b'",
-    "..:c": "cannot import",
-    "phys2d/CartPole-v1": "cannot be made: No module named 'jax'",
-    "Reacher-v2": "cannot be made: .* moved to the gymnasium-robotics project",
-}
-
-
-@pytest.mark.parametrize("id_", NOT_TO_BE_HAD)
-def test_an_environment_that_cannot_be_had_is_one_line(id_: str) -> None:
-    if "jax" in NOT_TO_BE_HAD[id_] and importlib.util.find_spec("jax"):
-        pytest.skip("it can be had here")
-    with pytest.raises(ValueError, match=NOT_TO_BE_HAD[id_]) as raised:
-        make(id_)
-    assert "\n" not in str(raised.value)
-    with pytest.raises(UserError, match=NOT_TO_BE_HAD[id_]):  # exit code 2
-        open_environment(Args(env=f"gymnasium:{id_}"), 0)
-
-
-def test_no_id_at_all() -> None:
-    with pytest.raises(ValueError, match="needs a name, as in gymnasium:CartPole-v1"):
-        make_environment(EnvironmentSettings(env="gymnasium"), 0)
 
 
 def test_an_old_version_that_there_still_is_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -126,22 +126,6 @@ def test_seeds_decide_a_vector() -> None:
     assert first(1) == first(1) != first(2) and len(set(first(1))) == 2
 
 
-@pytest.mark.parametrize(
-    ("env", "error"),
-    [
-        (f"{COUNTING}Disabled-v0", "expected autoreset NEXT_STEP or SAME_STEP, got AutoresetMode.DISABLED"),
-        (f"{COUNTING}Wrong-v0", "expected a VectorEnv of 1 environments, got a SyncVectorEnv of 2 environments"),
-        ("gymnasium-vector:CartPol-v1", "did you mean CartPole-v1"),
-        ("gymnasium-vector:no_such_module:X-v0", "cannot import 'no_such_module'"),
-    ],
-)
-def test_what_cannot_be_played_is_refused_in_one_line(env: str, error: str) -> None:
-    with pytest.raises(UserError) as refused:
-        open_environment(options.Args(env=env), 0)
-    assert str(refused.value).startswith("--env: ") and error in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_vector_without_final_observations_is_refused() -> None:
     played = vector(f"{COUNTING}Forgetful-v0")
     played.reset()
