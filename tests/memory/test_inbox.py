@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,24 @@ def test_a_trimmed_log_begins_in_the_middle(client: Client, keys: Keys) -> None:
 # --- the backlog ---
 
 
-def check_backlog(client: Client, keys: Keys, expected: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    ("stored", "is_trimmed", "expected"),
+    [
+        ({0: [episode(0), episode(1)], 1: [*map(episode, range(40))]}, False,
+         [(0, 1), (0, 2), *((1, i) for i in range(1, 41))]),
+        ({}, False, []),
+        ({0: [episode(0), b"nonsense"]}, False, [(0, 1)]),
+        ({0: [episode(0), episode(1)]}, True, []),
+    ],
+    ids=["of two actors", "empty", "with a malformed end", "trimmed away"],
+)  # fmt: skip
+def test_the_backlog_is_what_was_stored_before(
+    client: Client, keys: Keys, stored: dict[int, list[Message | bytes]], is_trimmed: bool, expected: list[Any]
+) -> None:
+    for actor, messages in stored.items():
+        say(client, keys, actor, 1, *messages)
+        if is_trimmed:
+            client.xtrim(keys.log(actor), maxlen=0, approximate=False)
     with stopped_after(3) as stop, open_inbox(client, keys, stop=stop) as inbox:
         say(client, keys, 1, 90, episode(9))  # not stored when the inbox was opened
         assert ids(inbox.take_backlog()) == expected
@@ -145,24 +163,3 @@ def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monk
         monkeypatch.setattr(inbox, "_newest", lambda _: 1000)  # of a server that has lost its newest
         with pytest.raises(RunError, match="have gone from Redis"):
             list(inbox.take_rest())
-
-
-def test_the_backlog_is_what_was_stored_before(client: Client, keys: Keys) -> None:
-    say(client, keys, 0, 1, episode(0), episode(1))
-    say(client, keys, 1, 1, *(episode(i) for i in range(40)))
-    check_backlog(client, keys, [(0, 1), (0, 2), *((1, i) for i in range(1, 41))])
-
-
-def test_an_empty_backlog_is_not_waited_for(client: Client, keys: Keys) -> None:
-    check_backlog(client, keys, [])
-
-
-def test_a_backlog_whose_end_is_malformed(client: Client, keys: Keys) -> None:
-    say(client, keys, 0, 1, episode(0), b"nonsense")
-    check_backlog(client, keys, [(0, 1)])
-
-
-def test_a_backlog_that_was_trimmed_away(client: Client, keys: Keys) -> None:
-    say(client, keys, 0, 1, episode(0), episode(1))
-    client.xtrim(keys.log(0), maxlen=0, approximate=False)
-    check_backlog(client, keys, [])

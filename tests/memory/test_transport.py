@@ -207,12 +207,12 @@ def dripping(well: int) -> Listener:
     return Listener(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n", Dripping, well)
 
 
-def check_refused(host: str, port: int) -> None:
+def check_refused(port: int) -> None:
     clock = Clock()
     with pytest.raises(UserError) as refused:
-        connect(host, port).close()
+        connect("127.0.0.1", port).close()
     assert clock.seconds() < 10
-    assert str(refused.value).startswith(f"--host-redis {host} --port-redis {port}: ")
+    assert str(refused.value).startswith(f"--host-redis 127.0.0.1 --port-redis {port}: ")
 
 
 STRANGERS = {
@@ -230,13 +230,13 @@ STRANGERS = {
 @pytest.mark.parametrize("who", STRANGERS)
 def test_another_server_is_no_redis(who: str) -> None:
     with closing(Listener(STRANGERS[who])) as listener:
-        check_refused("127.0.0.1", listener.port)
+        check_refused(listener.port)
 
 
 def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as short, closing(dripping(well=0)) as listener:
         short.setattr("rainbow_iqn_apex.memory.broker.connection._PROBE_S", 1.0)
-        check_refused("127.0.0.1", listener.port)
+        check_refused(listener.port)
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 1.0)
     with closing(dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
         clock = Clock()
@@ -248,7 +248,7 @@ def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_answers() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
-        check_refused("127.0.0.1", bound.getsockname()[1])
+        check_refused(bound.getsockname()[1])
 
 
 @pytest.fixture
@@ -268,9 +268,9 @@ def unreachable() -> Iterator[int]:
 
 
 def test_nobody_can_be_reached(unreachable: int) -> None:
-    check_refused("127.0.0.1", unreachable)
+    check_refused(unreachable)
 
 
 def test_a_password_is_asked_for(own_server: RedisServer, own_client: Client) -> None:
     own_client.config_set("requirepass", "secret")
-    check_refused("127.0.0.1", own_server.port)
+    check_refused(own_server.port)
