@@ -12,7 +12,7 @@ import pytest
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Report, encode
@@ -20,6 +20,7 @@ from tests.browser import Browser, needs_browser
 from tests.dashboard import PROBLEM, errors, moment, needs_dashboard, start, whole_run
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
+from tests.memory.links import write_run
 from tests.processes import Processes
 
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]

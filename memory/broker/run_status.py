@@ -181,17 +181,13 @@ def actors_read(client: Client, keys: Keys) -> list[int]:
     return [actor for actor, sequence in enumerate(cast(list[bytes | None], read)) if sequence is not None]
 
 
-def write_run(
-    client: Client, name: str, record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
-) -> None:
-    """Write the record, and by actor, and evaluation actor, the sequence number up to which its log was read."""
-    write_record(client, Keys(name, ""), record, read, evaluated)
-
-
 def write_record(
     client: Client, keys: Keys, record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
 ) -> None:
-    """Write the record of a run, or a shard's copy of it; as `write_run`."""
+    """Write the record of a run, or a shard's copy of it.
+
+    `read` and `evaluated` hold, by actor and by evaluation actor, the number up to which the log was read.
+    """
     client.hset(keys.run, mapping=record_fields(record, read, evaluated))
 
 

@@ -9,10 +9,11 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, connect
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
+from tests.memory.links import write_run
 
 SETTINGS = {"seed": 1, "game": "pong", "rate": 0.25, "model": None}
 CONTENTS = (

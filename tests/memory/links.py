@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_status import Owner
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_record
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 
@@ -53,6 +53,11 @@ def played(client: Client, name: str) -> list[int]:
 
 def expected(last: int) -> list[tuple[int, object]]:
     return [(number, RoundEnd(number)) for number in range(1, last + 1)]
+
+
+def write_run(client: Client, name: str, record: RunStatus, read: dict[int, int]) -> None:
+    """Write the record of a run in one shard."""
+    write_record(client, Keys(name, ""), record, read)
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.messages import Joined
 from tests.conftest import RedisServer
-from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights
+from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights, write_run
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 

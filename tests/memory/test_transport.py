@@ -12,12 +12,12 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, last_sequence
 from rainbow_iqn_apex.memory.broker.upkeep import forget_run
 from tests.conftest import RedisServer
 from tests.deadline import Clock
-from tests.memory.links import entries_of
+from tests.memory.links import entries_of, write_run
 
 pytestmark = pytest.mark.redis
 TOKEN = b"token of the lease"

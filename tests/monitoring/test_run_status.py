@@ -12,10 +12,11 @@ from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker import reports
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
 from tests.conftest import RedisServer
+from tests.memory.links import write_run
 from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, overview, status
 from tests.processes import Processes, run
 from tests.small import CARTPOLE, TINY

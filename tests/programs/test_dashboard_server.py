@@ -16,7 +16,7 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
@@ -27,6 +27,7 @@ from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from tests.dashboard import ask, moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
+from tests.memory.links import write_run
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment as a_moment
 from tests.processes import Processes, run
