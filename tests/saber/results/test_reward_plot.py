@@ -7,7 +7,6 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot, write_reward_plot
 from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 from tests.saber.report.logs import figures_of
 from tests.saber.results.records import stream
 
@@ -104,14 +103,6 @@ def test_the_page_needs_no_network_and_survives_any_game_name(tmp_path: Path) ->
     assert "<h1>&lt;/Script&gt;&lt;B&gt; &amp;: training scores</h1>" in page
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
     assert page.count("</script>") == 4
-
-
-def test_the_plot_is_a_function_of_the_log(tmp_path: Path) -> None:
-    log = TrainingLog(tmp_path / "space_invaders.csv")
-    log.append(stream(400))
-    write_reward_plot(log.records, tmp_path / "before.html", Task("space_invaders"))
-    write_reward_plot(read_records(log.path), tmp_path / "after.html", Task("space_invaders"))
-    assert (tmp_path / "before.html").read_bytes() == (tmp_path / "after.html").read_bytes()
 
 
 def test_who_reads_the_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Path) -> None:
