@@ -220,7 +220,7 @@ def _tls(given: Mapping[str, str], wanted: bool) -> Tls | None:
 
 def _check_files(tls: Tls) -> None:
     """Raise UserError for a file that OpenSSL cannot use; the first connection would fail without naming the file."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.ca_certs:
         try:
             context.load_verify_locations(tls.ca_certs)
