@@ -127,7 +127,7 @@ def own_options(env: str) -> type[OwnOptions]:
 
     There are none besides those of all if it cannot be found.
     """
-    with suppress(UserError):  # `environments.names` names the mistake
+    with suppress(UserError):  # `options.environment_names` names the mistake
         if entry := find_environment(listed(env)[0]):
             return entry.options
     return OwnOptions
