@@ -91,7 +91,7 @@ def within(space: spaces.Space[Any], value: Any, name: str) -> list[float]:
     return numbers(space, value)
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(space=NESTED, seed=st.integers(0, 99))
 def test_every_number_stands_at_its_named_place(space: spaces.Space[Any], seed: int) -> None:
     # Mutation: sort no keys, begin a part a place later, or leave `start` out of a one-hot.
@@ -190,7 +190,7 @@ def taken(actions: Actions, action: Any) -> Any:
     return actions.native(actions.read(action))
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(space=boxes(), data=st.data())
 def test_a_box_is_reached_from_bound_to_bound(space: spaces.Box, data: st.DataObject) -> None:
     # Mutation: leave out `np.where`, so that rounding keeps the sum from the upper bound.
@@ -204,7 +204,7 @@ def test_a_box_is_reached_from_bound_to_bound(space: spaces.Box, data: st.DataOb
     assert (np.diff(reached, axis=0) >= 0).all(), "more is never less"
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(rows=st.integers(2, 3), columns=st.integers(4, 5), place=st.integers(0, 7), number=st.floats(-1, 1, width=32))
 def test_each_number_moves_its_own(rows: int, columns: int, place: int, number: float) -> None:
     # Mutation: reshape the numbers in Fortran's order.
@@ -222,7 +222,7 @@ def test_whole_numbers_are_the_nearest() -> None:
     assert (reached.tolist(), reached.dtype) == ([0, 128, 255], np.uint8)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(space=choices(), seed=st.integers(0, 99))
 def test_every_combination_of_choices_is_reached(space: spaces.MultiDiscrete, seed: int) -> None:
     # Mutation: leave out `start`.
@@ -289,7 +289,7 @@ class Still(ReplayedEnvironment):
         return Row(np.zeros(1, np.float32), StepType.MID, 0.0, 1.0)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(space=st.one_of(LEAVES, st.just(spaces.Discrete(1000))), seed=st.integers(0, 99), steps=st.integers(0, 5))
 def test_stored_actions_are_what_was_chosen(space: spaces.Space[Any], seed: int, steps: int) -> None:
     # Mutation: store a choice among more than 256 in a byte.

@@ -12,6 +12,7 @@ from rainbow_iqn_apex.saber.atari import AtariEnvironment
 from tests.saber.reference import Reference
 
 SHORT = 2  # seconds: episodes of 30 steps
+POLES = ("gymnasium:CartPole-v1",) * 11
 
 
 def vector_of(games: Iterable[str] = ("space_invaders", "breakout", "pong"), seed: int = 0) -> VectorEnvironment:
@@ -92,7 +93,7 @@ def test_a_first_row_is_what_the_emulator_shows_after_a_reset() -> None:
     ("games", "before"),
     [
         (("carnival", "boxing", "pong"), 55),  # in the second episode of each
-        (("gymnasium:CartPole-v1",) * 11, 30),  # "env1." is the beginning of neither "env10." nor "score1."
+        (POLES, 30),  # "env1." is the beginning of neither "env10." nor "score1."
         (("pong",), 0),  # at the very beginning, where the other was never reset
     ],
 )
@@ -121,14 +122,14 @@ def test_a_restored_vector_continues_rows_scores_and_numbers(games: tuple[str, .
 
 
 def test_a_snapshot_of_another_number_of_environments_is_refused() -> None:
-    vector = vector_of(("pong", "pong"))
+    vector = vector_of(POLES[:2])
     vector.reset()
     with pytest.raises(ValueError, match="a snapshot of 2 environments for a vector of 1"):
-        vector_of(("pong",)).restore(vector.snapshot())
+        vector_of(POLES[:1]).restore(vector.snapshot())
 
 
 def test_one_action_per_environment() -> None:
-    vector = vector_of(("pong", "pong"))
+    vector = vector_of(POLES[:2])
     vector.reset()
     with pytest.raises(ValueError, match="shorter"):
         vector.step([0])

@@ -85,7 +85,7 @@ def check_run(make: Make, run: tuple[int, int, list[list[tuple[int, int]]]], dev
 
 
 @each_tree
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(run=runs())
 def test_random_operations_agree_with_a_plain_array(
     make: Make, device: str, run: tuple[int, int, list[list[tuple[int, int]]]]

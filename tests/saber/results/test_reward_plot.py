@@ -70,10 +70,10 @@ def test_the_count_is_told_until_there_are_100() -> None:
 
 def test_scores_of_evaluation_actors_have_a_line_of_their_own() -> None:
     # Mutations: mix them into the mean; an axis that leaves them out; a plot that waits for a training episode.
-    records = stream(300)
+    records = stream(40)
     best = 2 * max(record.score_saber for record in records)
     evaluations = [
-        VersionedRecord(9000 * n, 100 * n, 1, 0, n, 0.0, 0.0, best + n % 2, 5400, "stuck", n) for n in range(150)
+        VersionedRecord(9000 * n, 100 * n, 1, 0, n, 0.0, 0.0, best + n % 2, 5400, "stuck", n) for n in range(110)
     ]
     plain, page = (render_reward_plot(records, Task("pong"), 4, part) for part in ((), evaluations))
     before, after = traces_of(plain), traces_of(page)
@@ -83,7 +83,7 @@ def test_scores_of_evaluation_actors_have_a_line_of_their_own() -> None:
     assert after["evaluation"]["line"]["color"] not in {after[name]["line"].get("color") for name in ("mean", "max")}
     assert after["evaluation"]["hovertext"][-1].startswith("<b>evaluation</b><br><b>mean ")
     assert figure_of(page)["layout"]["yaxis"]["range"][1] > best
-    assert "over the last 100 of 150 episodes, of weights up to 1,341,000 agent steps." in page
+    assert "over the last 100 of 110 episodes, of weights up to 981,000 agent steps." in page
     assert "Evaluation:" not in plain
     alone = render_reward_plot([], Task("pong"), 4, evaluations[:1])
     assert "No training episode has ended yet. Evaluation: mean" in alone

@@ -45,7 +45,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_equal_records_give_equal_bytes_however_they_come(tmp_path: Path) -> None:
-    records = stream(300)
+    records = stream(100)
     TrainingLog(tmp_path / "at_once.csv").append(records)
     for record in records:  # a new process for each
         of_numpy: dict[str, Any] = {"score_saber": np.float64(record.score_saber), "length": np.int64(record.length)}
