@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.text import name_error
@@ -66,7 +65,7 @@ class Reporter:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
         self._store.close()

@@ -89,12 +89,9 @@ def append(link: ActorClient, number: int) -> None:
     link._client.xadd(link.keys.log(0), {"m": encode_message(RoundEnd(number))})
 
 
-def test_lost_replies_neither_lose_nor_double_anything(redis_port: int, run_name: str) -> None:
-    check_exactly_once(redis_port, run_name, commit)
-
-
-def test_connections_that_close_as_soon_as_they_are_open(redis_port: int, run_name: str) -> None:
-    check_exactly_once(redis_port, run_name, commit, one_in=2, after=True)
+@pytest.mark.parametrize(("one_in", "after"), [(6, False), (2, True)], ids=["lost replies", "closed when just open"])
+def test_nothing_is_lost_or_doubled(redis_port: int, run_name: str, one_in: int, after: bool) -> None:
+    check_exactly_once(redis_port, run_name, commit, one_in=one_in, after=after)
 
 
 def test_the_check_notices_doubles(redis_port: int, run_name: str) -> None:

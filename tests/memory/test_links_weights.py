@@ -1,7 +1,6 @@
 """Weights reach the actors, whatever a server loses, and the end of a run does."""
 
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -101,18 +100,12 @@ def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client
         assert actor.newest_version() == 2
 
 
-ENDS: dict[str, Callable[[Client, str], object]] = {
-    "stopped": lambda client, name: write_run(client, name, RunStatus("id", "stopped", {}, 0, 0), {}),
-    "finished": lambda client, name: write_run(client, name, RunStatus("id", "finished", {}, 0, 0), {}),
-    "another run": lambda client, name: write_run(client, name, RunStatus("id2", "running", {}, 0, 0), {}),
-}
-
-
-@pytest.mark.parametrize("how", ENDS)
-def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, how: str) -> None:
+@pytest.mark.parametrize(("run_id", "status"), [("id", "stopped"), ("id", "finished"), ("another", "running")])
+def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, run_id: str, status: str) -> None:
+    end = RunStatus(run_id, status, {}, 0, 0)
     with actor_link(client, run_name) as actor:
         assert actor.record() == RunStatus("id", "running", {}, 0, 0)  # a server that lost the record
-        with after(0.1, lambda: ENDS[how](client, run_name)), pytest.raises(RunOver):
+        with after(0.1, lambda: write_run(client, run_name, end, {})), pytest.raises(RunOver):
             actor.wait_for_version(0)
         with pytest.raises(RunOver):
             actor.weights(0)
