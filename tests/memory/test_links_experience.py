@@ -29,15 +29,6 @@ def test_a_successor_finds_what_was_left(client: Client, run_name: str) -> None:
     assert rounds_of(client, run_name) == expected(4)
 
 
-def test_unread_messages(client: Client, run_name: str) -> None:
-    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        assert actor.unread() == 0
-        play(actor, 1, 2, 3)
-        assert actor.unread() == 3
-        learner.write_progress("running", 0, 0, {0: 2, 1: 9})
-        assert actor.unread() == 1
-
-
 def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
         play(actor, 1, 2, 3)

@@ -189,30 +189,6 @@ def test_the_random_operations_notice(broken: type[Mixture]) -> None:
             check_random_operations("clear", seed, broken)
 
 
-def run(mixture: Mixture, stream: Stream, adds: int) -> list[Batch]:
-    """Add what comes, and learn whenever a batch waits."""
-    batches = []
-    for _ in range(adds):
-        mixture.add(*stream.next())
-        while mixture.ready():
-            batches.append(mixture.sample(None))
-            mixture.learned(batches[-1], None)
-    return batches
-
-
-def test_every_sequence_is_fresh_once_and_all_tables_replay_it() -> None:
-    stream, mixture = Stream(1), make_mixture(MIXES["all"], 7)
-    batches = run(mixture, stream, 150)
-    drawn: list[tuple[int, bool]] = []
-    for batch in batches:
-        assert batch.generations is not None and batch.replayed is not None
-        drawn += zip(batch.generations.tolist(), batch.replayed.tolist(), strict=True)
-    fresh = [number for number, is_replayed in drawn if not is_replayed]
-    assert fresh == list(range(sum(sent.learnable for sent in stream.sent)))
-    replayed = Counter(number for number, is_replayed in drawn if is_replayed)
-    assert len(replayed) > 0.9 * len(fresh) and mixture.dropped == 0
-
-
 def test_a_full_queue_drops_its_oldest_and_tables_keep_it() -> None:
     mixture, stream = make_mixture("queue:1/2,uniform:1/2:40", 4), Stream(2)
     for _ in range(30):
