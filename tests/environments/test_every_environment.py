@@ -82,9 +82,9 @@ def no_action(action: ActionSpec) -> Any:
     return np.full(action.size, np.nan, np.float32) if isinstance(action, Box) else np.array(action.counts)
 
 
-def stream(env: str, seed: int, count: int = 150) -> list[Row]:
+def stream(env: str, seed: int) -> list[Row]:
     environment = make(env, seed)
-    return [environment.reset(), *play(environment, random_actions(environment, count))]
+    return [environment.reset(), *play(environment, random_actions(environment, 150))]
 
 
 def test_every_environment_has_an_example() -> None:

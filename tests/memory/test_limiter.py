@@ -44,8 +44,8 @@ class Play:
             assert max(self.unread) <= self.limiter.max_unread + 9
 
 
-def check_any_order(limiter: RateLimiter, seed: int, rounds: int = 30) -> None:
-    rng = random.Random(seed)
+def check_any_order(limiter: RateLimiter, seed: int) -> None:
+    rng, rounds = random.Random(seed), 30
     actors = rng.randint(1, 5)
     play = Play(limiter, actors, rng)
     speeds = [rng.choice([0.1, 1, 10]) for _ in range(actors + 1)]

@@ -129,7 +129,7 @@ def assert_same(found: Tensor, expected: Array) -> None:
     assert found.numpy().tobytes() == expected.tobytes()
 
 
-def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Replay, steps: int = 150) -> None:
+def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Replay) -> None:
     rng = np.random.default_rng(seed)
     streams = [random_rows(rng, 120, number + 1) for number in range(3)]
     waiting = make_chunks(spec, streams, rng)
@@ -137,7 +137,7 @@ def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Rep
     replay = kind(spec, discrete((2, 3), "uint8", 18), capacity, torch.Generator().manual_seed(seed), CPU)
     model = Model(spec, streams, capacity)
     batches: list[Batch] = []
-    for _ in range(steps):
+    for _ in range(150):
         operation = rng.choice(["add", "sample", "update", "restart"], p=[0.35, 0.3, 0.33, 0.02])
         if operation == "add" and waiting:
             model.add(waiting.pop(0))

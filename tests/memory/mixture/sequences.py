@@ -86,14 +86,10 @@ def measure_few(rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tens
     return measure(rows, state)
 
 
-def make_mixture(
-    mix: str, batch_size: int, kind: type[Mixture] = Mixture, settings: Sampling | None = None, seed: int = 0
-) -> Mixture:
-    chosen = settings or Sampling(annealed_over=15)
-    mixture = kind(
-        SPEC, ENVIRONMENT, parse_mix(mix), batch_size, torch.Generator().manual_seed(seed), CPU,
-        queue_capacity=QUEUE_ROWS, settings=chosen,
-    )  # fmt: skip
+def make_mixture(mix: str, batch_size: int, kind: type[Mixture] = Mixture, settings: Sampling | None = None) -> Mixture:
+    chosen, draw = settings or Sampling(annealed_over=15), torch.Generator().manual_seed(0)
+    parts, rows = parse_mix(mix), QUEUE_ROWS
+    mixture = kind(SPEC, ENVIRONMENT, parts, batch_size, draw, CPU, queue_capacity=rows, settings=chosen)
     mixture.measure = measure_few
     return mixture
 

@@ -84,16 +84,9 @@ class Model:
         assert mixture.next_steps() == ([total] if mixture.ready() else [])
 
 
-def check_random_operations(
-    mix: str, seed: int, kind: type[Mixture] = Mixture, settings: Sampling | None = None
-) -> None:
-    rng = np.random.default_rng(seed)
-    settings = settings or SETTINGS[seed % 4]
-    mixture, model, stream = (
-        make_mixture(MIXES[mix], BATCHES[mix], kind, settings),
-        Model(MIXES[mix], settings),
-        Stream(seed),
-    )
+def check_random_operations(mix: str, seed: int, kind: type[Mixture] = Mixture) -> None:
+    rng, stream, settings = np.random.default_rng(seed), Stream(seed), SETTINGS[seed % 4]
+    mixture, model = make_mixture(MIXES[mix], BATCHES[mix], kind, settings), Model(MIXES[mix], settings)
     taken: list[tuple[Batch, list[Sent]]] = []
     for _ in range(90):
         event = rng.choice(["add", "sample", "learned", "put back", "shrink"], p=[0.5, 0.2, 0.2, 0.09, 0.01])

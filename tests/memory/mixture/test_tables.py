@@ -17,9 +17,9 @@ from tests.memory.mixture.sequences import SPEC, Sent, Stream, make_mixture, mea
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def fill(mixture: Mixture, count: int, seed: int = 0) -> list[Sent]:
+def fill(mixture: Mixture, count: int) -> list[Sent]:
     """Add as many learnable sequences, and return them."""
-    stream = Stream(seed)
+    stream = Stream(0)
     while sum(sent.learnable for sent in stream.sent) < count:
         mixture.add(*stream.next())
     return [sent for sent in stream.sent if sent.learnable]

@@ -121,8 +121,8 @@ def test_a_long_run_keeps_all_best_films_and_few_of_the_newest() -> None:
 # --- files ---
 
 
-def info_of(folder: Path, run_id: str = "abc") -> RunInfo:
-    return RunInfo("run", run_id, folder, "pong", {})
+def info_of(folder: Path) -> RunInfo:
+    return RunInfo("run", "abc", folder, "pong", {})
 
 
 def test_videos_are_replaced_and_told_of(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="ne
 
 
 @contextmanager
-def serving(step: int = 1000) -> Iterator[int]:
+def serving() -> Iterator[int]:
     """Yield the port of a sink that has taken a moment."""
     sink = PrometheusSink("pong", "127.0.0.1", port := free_port())
     with closing(sink):
-        sink.take(moment(step))
+        sink.take(moment(1000))
         yield port
 
 
