@@ -37,7 +37,7 @@ def agent_of(action: ActionSpec, *more: str, seed: int = 3, obs: Field = VECTOR)
 
 
 def replay_of(agent: Sac, action: ActionSpec) -> Replay:
-    return replay_with(agent, EnvironmentSpec(VECTOR, action), play(agent, 1000).chunks, 2000)
+    return replay_with(agent, EnvironmentSpec(VECTOR, action), play(agent, 300).chunks, 600)
 
 
 def batch_of(agent: Sac, action: ActionSpec, size: int = 100) -> Batch:
@@ -52,7 +52,7 @@ def learned(action: ActionSpec, *more: str) -> tuple[Sac, Batch]:
     """Make an agent whose target critics and temperature are no longer the first ones, and a batch."""
     agent = agent_of(action, *more)
     batch = batch_of(agent, action)
-    for _ in range(20):
+    for _ in range(5):
         agent.update(batch, 0.0)
     return agent, batch
 
