@@ -13,6 +13,7 @@ play; with `--plot` it draws the default agent's half hours.
 import argparse
 import json
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
+    running.add_argument("--logs", type=Path, metavar="FOLDER", help="to keep the run's logs in, for saber_report.py")
     running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
     reporting = commands.add_parser("report", help="print the table of all that were measured")
     reporting.add_argument("--plot", type=Path, help="an SVG file, for curves of the default agent's half hours")
@@ -102,7 +104,9 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             records = TrainingLog(Path(folder, f"{args.game}.csv")).records
             if not records:
                 raise RunError("no episode has ended; --minutes: give more of them")
-            evaluation = _evaluate(args.episodes, Path(folder), mark.name, drawn="stochastic" in settings)
+            evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
+            if args.logs:
+                _keep(Path(folder), args.game, args.logs)
             yield described | {
                 "configuration": f"{_PREFIX}{mark.name}-{args.agent}",
                 "minutes": round(spent / 60, 2),
@@ -139,16 +143,22 @@ def _curve(records: Sequence[EpisodeRecord]) -> list[list[float]]:
     return [[part * last // _PARTS, round(fmean(record.score_saber for record in ended), 1)] for part, ended in found]
 
 
-def _evaluate(episodes: int, folder: Path, name: str, *, drawn: bool) -> list[float]:
+def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:
     """Return the scores of episodes that the last weights of a run play; raises RunError if the program fails."""
-    results = folder / f"after-{name}"
-    command = [sys.executable, "test_multiple_seed.py", "--model", str(folder), "--path-to-results", str(results)]
+    command = [sys.executable, "test_multiple_seed.py", "--model", str(folder), "--path-to-results", str(folder)]
     command += ["--evaluation-episodes", str(episodes), *(["--stochastic", "True"] if drawn else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunError(f"{' '.join(command)} has ended with exit code {done.returncode}:\n{done.stderr}")
-    (path,) = results.glob("evaluations/*.csv")
-    return [episode.record.score_saber for episode in read_evaluation(path)]
+    newest = max(folder.glob("evaluations/*.csv"), key=lambda path: path.stat().st_mtime)
+    return [episode.record.score_saber for episode in read_evaluation(newest)]
+
+
+def _keep(folder: Path, game: str, logs: Path) -> None:
+    """Copy what is known of a run and its evaluations, without snapshots."""
+    shutil.copytree(folder / "evaluations", logs / "evaluations", dirs_exist_ok=True)
+    for suffix in (".csv", ".json"):
+        shutil.copy(folder / f"{game}{suffix}", logs)
 
 
 def _baselines(game: str) -> Path:
