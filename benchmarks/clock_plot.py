@@ -23,25 +23,27 @@ def save(
 ) -> None:
     """Write an SVG file of runs, with random play's scores and the published human ones, by game."""
     games = sorted({run["game"] for run in runs})
+    colours = dict(zip(sorted({run["seed"] for run in runs}), COLOURS, strict=False))
     rows = -(-len(games) // _COLUMNS)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(_WIDTH, rows * _HEIGHT + _LINE), layout="constrained")
         for place, game in enumerate(games, 1):
             axes = figure.add_subplot(rows, _COLUMNS, place)
             human = published[game].human
-            _panel(axes, [run for run in runs if run["game"] == game], {"random play": random[game], "a human": human})
+            shown = {colours[run["seed"]]: run for run in runs if run["game"] == game}
+            _panel(axes, shown, {"random play": random[game], "a human": human})
             axes.set_title(game.replace("_", " ") + (f" (a human: {number(human)})" if human else ""))
         named = {str(line.get_label()): line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]}
         figure.legend(list(named.values()), list(named), loc="outside lower left", ncols=len(named), frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
 
-def _panel(axes: Axes, runs: Sequence[dict[str, Any]], compared: dict[str, float | None]) -> None:
-    """Draw the runs of a game; a score to compare with has a line if that leaves the curves half of the height."""
-    for run, colour in zip(runs, COLOURS, strict=False):
+def _panel(axes: Axes, runs: dict[str, dict[str, Any]], compared: dict[str, float | None]) -> None:
+    """Draw a game's runs by colour; a score to compare with has a line if that leaves the curves half of the height."""
+    for colour, run in runs.items():
         steps, scores = np.array(run["curve"]).T
         minutes = steps / run["agent_steps"] * run["minutes"]
-        axes.plot(minutes, scores, color=colour, linewidth=1.3, label="training episodes")
+        axes.plot(minutes, scores, color=colour, linewidth=1.3, label=f"training episodes, seed {run['seed']}")
         played = run["evaluation"]
         axes.errorbar(
             run["minutes"], played["mean"], played["standard_error"], color=colour, fmt="o", markersize=4,
@@ -51,7 +53,7 @@ def _panel(axes: Axes, runs: Sequence[dict[str, Any]], compared: dict[str, float
     for (label, score), style in zip(compared.items(), (":", "--"), strict=True):
         if score is not None and score < 2 * top:
             axes.axhline(score, color="#475467", linewidth=1.1, linestyle=style, label=label)
-    axes.set(xlim=(0, max(run["minutes"] for run in runs)), ylim=(0, None))
+    axes.set(xlim=(0, max(run["minutes"] for run in runs.values())), ylim=(0, None))
     axes.xaxis.set_major_locator(ticker.MultipleLocator(10))
     axes.xaxis.set_major_formatter("{x:.0f} min")
     axes.yaxis.set_major_formatter("{x:,.0f}")
