@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
-    running.add_argument("--logs", type=Path, metavar="FOLDER", help="to keep the run's logs in, for saber_report.py")
+    running.add_argument("--logs", type=Path, metavar="FOLDER", help="a new one, for logs that saber_report.py reads")
     running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
     reporting = commands.add_parser("report", help="print the table of all that were measured")
     reporting.add_argument("--plot", type=Path, help="an SVG file, for curves of the default agent's half hours")
@@ -79,6 +79,8 @@ def measure(args: argparse.Namespace) -> tuple[()]:
         )
     elif not all(0 < most < math.inf for most in [*args.minutes, *args.frames]):
         raise UserError("--minutes, --frames: expected numbers above 0")
+    elif args.logs and args.logs.exists():
+        raise UserError(f"--logs: expected a folder to be made, and {args.logs} is there")
     else:
         for result in _run(args):
             write(result)
@@ -91,6 +93,8 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
     described = describe("", args.game, args.seed, command, settings)
+    if args.logs:
+        args.logs.mkdir(parents=True)  # now: the run may take hours
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="clock-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(args.port), "--windows", "none"]
@@ -105,8 +109,6 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if not records:
                 raise RunError("no episode has ended; --minutes: give more of them")
             evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
-            if args.logs:
-                _keep(Path(folder), args.game, args.logs)
             yield described | {
                 "configuration": f"{_PREFIX}{mark.name}-{args.agent}",
                 "minutes": round(spent / 60, 2),
@@ -115,6 +117,8 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "evaluation": summary(evaluation),
                 "curve": _curve(records),
             }
+            if args.logs:
+                _keep(Path(folder), args.game, args.logs)
 
 
 class _Mark(NamedTuple):
