@@ -92,11 +92,11 @@ def _version(package: str) -> str:
 def commit() -> str:
     """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout.
 
-    The benchmarks' results do not count: one that is written over changes nothing that the next measurement runs.
+    Results do not count: one that is written over changes nothing that the next measurement runs.
     """
     try:
         hash_ = _git("describe", "--always", "--exclude=*")  # by no tag
-        changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results")
+        changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results", ":!results")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"  # a missing hash must not cost the measurements
     return f"{hash_}+changes" if changes else hash_
