@@ -44,7 +44,7 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, 
     """
     fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
     words = [word for word in _words(argv) if word not in _HELP]
-    given, others = _reader(tuple(groups)).parse_known_args(_join_negative_numbers(words))
+    given, others = _reader(tuple(fields.values())).parse_known_args(_join_negative_numbers(words))
     flags = [flag_of(name) for name in fields]
     errors = [unknown(text, flags) for text in others if text.startswith("-")]
     errors = errors or [unknown(text, flags) for text in others]
@@ -60,10 +60,10 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, 
 
 
 @cache  # two hundred options take ten milliseconds
-def _reader(groups: tuple[type, ...]) -> Parser:
+def _reader(fields: tuple[dataclasses.Field[Any], ...]) -> Parser:
     """Return a parser that leaves a missing value to those who report all mistakes together."""
     parser = Parser(add_help=False, allow_abbrev=False)
-    for f in {f.name: f for group in groups for f in dataclasses.fields(group)}.values():
+    for f in fields:
         parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
     return parser
 
