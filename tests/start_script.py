@@ -96,7 +96,7 @@ def copy_project(folder: Path, stand_in: str) -> None:
         "args.py",
     ):
         shutil.copy(ROOT / name, folder)
-    unfinished = shutil.ignore_patterns("*.pyc.*")  # bytecode that another process writes
+    unfinished = shutil.ignore_patterns("*.pyc.*", "*.tmp.*")  # that Python and numba write at this moment
     for link in (ROOT / PACKAGE).iterdir():
         if link.is_symlink() and link.is_dir():
             shutil.copytree(ROOT / link.name, folder / link.name, ignore=unfinished)

@@ -158,8 +158,8 @@ def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> 
     workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
     with redis.Redis(port=workplace.port) as client:
         assert client.get("kept") == b"1"
-    for name in ("learner", "actor0"):
-        workplace.wait_for(lambda: workplace.output.count(f"{name} is here") == 2, name)  # noqa: B023
+    again = ("learner is here", "actor0 is here")
+    workplace.wait_for(lambda: all(workplace.output.count(line) == 2 for line in again), "both again")
     workplace.stop()
     lines = workplace.output.splitlines()
     assert [line for line in lines if not re.match(r"start_learning_atari: |make_environment: |\[", line)] == []

@@ -27,7 +27,7 @@ def check_new_process(played: list[Played], folder: Path) -> list[list[Row]]:
     for number, (environment, env, game, future) in enumerate(played):
         snapshot: dict[str, Any] = environment.snapshot()
         np.savez(folder / f"{number}.snapshot.npz", env=env, game=game, future=future, **snapshot)
-    code, _, errors = run("-m", "tests.environments.resume", folder)
+    code, _, errors = run("-m", "tests.environments.resume", folder, seconds=300)
     assert code == 0, errors
     return [_check_rows(each, folder / f"{number}.rows.npz") for number, each in enumerate(played)]
 
@@ -50,6 +50,7 @@ def _continue(saved: Path) -> None:
     with np.load(saved) as file:
         arrays = dict(file)
     settings = EnvironmentSettings(env=str(arrays.pop("env")), game=str(arrays.pop("game")))
+    print("continuing", settings.env, settings.game, file=sys.stderr)  # for whoever reads why it has failed
     environment = make_environment(settings, seed=0)
     actions = arrays.pop("future").tolist()
     environment.restore(arrays)

@@ -1,4 +1,4 @@
-"""An actor whose policy computes elsewhere does without torch, which takes memory and seconds of its start."""
+"""An actor does without numba, and without torch if its policy computes elsewhere: they take memory and seconds."""
 
 from tests.processes import run
 
@@ -42,3 +42,10 @@ def test_a_policy_that_computes_elsewhere_plays_without_torch_and_numba() -> Non
     # Mutations: import `programs.agent` at the top of `programs/actor/policies.py`; import `weights_packet` before
     # `fetch_weights` has looked for tensors.
     assert run("-c", PLAYS) == (0, "", "")
+
+
+def test_a_policy_of_its_own_needs_no_numba() -> None:
+    # Mutation: import numba's loops at the top of `memory/replay.py`.
+    modules = ("launch_actor", "programs.actor.program", "agents.rainbow_iqn", "memory.replay")
+    imports = "".join(f"import rainbow_iqn_apex.{module}\n" for module in modules)
+    assert run("-c", f"{imports}import sys\nsys.exit('numba' in sys.modules)").code == 0

@@ -88,6 +88,11 @@ def test_an_inference_server_takes_the_learner_s_gpu() -> None:
     assert not asked("--inference learner").serves, "the learner starts its own"
 
 
+def test_actors_elsewhere_may_have_policies_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("node1 2\n")
+    assert asked("--hosts hosts --inference local").hosts
+
+
 def test_the_script_keeps_its_own_options_to_itself() -> None:
     given = asked(
         "--windows none --V-min -1e1 --use-running-redis -p_red 7000 --windows=tmux --preset paper", nobody_asks

@@ -94,3 +94,12 @@ def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplac
         assert terminal.output.count("ZeroDivisionError") == 1
         assert "Traceback" not in terminal.output
     workplace.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_lines_alone(workplace: Workplace) -> None:
+    workplace.start(*OPTIONS)
+    workplace.wait_for_line(r"\[learner\] line 12")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert not set("\x1b╭│╰━╸╺") & set(workplace.output)

@@ -103,6 +103,7 @@ def assert_same_arrays(left: Arrays, right: Arrays) -> None:
 
 
 def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert emulator_state.PERIOD == 4096
     monkeypatch.setattr(emulator_state, "PERIOD", 400)
     say_rewards(monkeypatch)
     environment = make_environment(EnvironmentSettings(saber_mode=False), 0)
