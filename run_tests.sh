@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Everything that must hold, in the environment it makes itself: the linter, the formatter, the types and all tests.
 #
-#   bash run_tests.sh                       all but the slow tests: eight minutes on two idle cores without bfloat16
+#   bash run_tests.sh                       all but the slow tests: six minutes on two idle cores without bfloat16
 #   bash run_tests.sh --all                 all tests
 #   bash run_tests.sh tests/memory -q       pytest gets the arguments, and leaves nothing out
 #
-# Three processes share the tests, a file at a time, as many tests wait; `-n 0`, which comes last, makes it one, as
+# Four processes share the tests, a file at a time, as many tests wait; `-n 0`, which comes last, makes it one, as
 # `--pdb` needs it.
 # The tests start a Redis server of their own, so nothing has to run beforehand and nothing that runs is touched.
 set -euo pipefail
@@ -29,4 +29,4 @@ step() {
 step ruff check .
 step ruff format --check .
 step mypy
-step pytest -n 3 --dist loadfile "$@"
+step pytest -n 4 --dist loadfile "$@"
