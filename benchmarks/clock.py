@@ -160,7 +160,8 @@ def _evaluate(episodes: int, folder: Path, *, drawn: bool) -> list[float]:
 
 def _keep(folder: Path, game: str, logs: Path) -> None:
     """Copy what is known of a run and its evaluations, without snapshots."""
-    shutil.copytree(folder / "evaluations", logs / "evaluations", dirs_exist_ok=True)
+    locks = shutil.ignore_patterns(".*")
+    shutil.copytree(folder / "evaluations", logs / "evaluations", dirs_exist_ok=True, ignore=locks)
     for suffix in (".csv", ".json"):
         shutil.copy(folder / f"{game}{suffix}", logs)
 
