@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must hold, in the environment it makes itself: the linter, the formatter, the types and all tests.
 #
-#   bash run_tests.sh                       all but the slow tests: six minutes on two idle cores without bfloat16
+#   bash run_tests.sh                       all but the slow tests: six minutes on two idle cores, the first time seven
 #   bash run_tests.sh --all                 all tests
 #   bash run_tests.sh tests/memory -q       pytest gets the arguments, and leaves nothing out
 #
