@@ -68,8 +68,8 @@ class NoisyLinear(nn.Module):
             missing.append(name)
             return
         row = int(self.bias_epsilon.abs().argmax())
-        factor = self.bias_epsilon[row]
-        self.noise_in.copy_(state_dict[name][row] / factor if factor else torch.zeros_like(self.noise_in))
+        columns = state_dict[name][row].to(self.noise_in) / self.bias_epsilon[row]  # [inputs], NaN without noise
+        self.noise_in.copy_(columns.nan_to_num(0, 0, 0))
 
 
 class Weights(NamedTuple):

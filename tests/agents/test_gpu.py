@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
 from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer, make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import PARTS
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments
-from tests.agents.test_gpu_trace import RECORDED, agent_in
+from tests.agents.test_gpu_trace import RECORDED, agent_in, tensors_in
 from tests.programs.test_trainers import turns
 
 gpu = pytest.mark.gpu
@@ -144,6 +146,21 @@ def test_an_update_that_cannot_be_recorded_goes_on_without(capsys: pytest.Captur
     assert torch.rand(3, device="cuda").isfinite().all(), "PyTorch's own generator draws, too"
     line = capsys.readouterr().out
     assert line.startswith("The update as one CUDA graph fails: ") and line.count("\n") == 1
+
+
+@gpu
+@with_gpu
+@pytest.mark.parametrize("case", RECORDED)
+def test_a_snapshot_goes_on_where_it_was_written(case: str, tmp_path: Path) -> None:
+    agent, replay = on_gpu(case, "float32")
+    make_trainer(agent, replay, 8, torch.device("cuda", 0))(turns([0.4] * 6))
+    snapshot.save(tmp_path / "x.pth", agent, {})
+    other, _ = on_gpu(case, "float32")
+    snapshot.restore(other, snapshot.load(tmp_path / "x.pth", "--model"))
+    for name, part in agent.parts.items():
+        states = [tensors_in(each.state_dict()) for each in (part, other.parts[name])]
+        assert states[0]
+        torch.testing.assert_close(*states, msg=name)
 
 
 def on_gpu(case: str, precision: str) -> tuple[Agent, Replay]:

@@ -6,6 +6,7 @@ tensor of the host among a GPU's is a mistake in all of them, and so are weights
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, Part
 from rainbow_iqn_apex.memory.hindsight import ACHIEVED, DESIRED
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.graph_recording import Work
 from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer
 from rainbow_iqn_apex.programs.learner.trainer_base import PARTS, Turn
@@ -80,7 +83,8 @@ WAITING = {
 }  # fmt: skip
 
 
-def _tensors(values: Any) -> list[Tensor]:
+def tensors_in(values: Any) -> list[Tensor]:
+    """Return the tensors of nested containers, in order."""
     return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
 
 
@@ -120,7 +124,7 @@ class Trace(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         self.operations += 1
-        given = _tensors((args, kwargs))
+        given = tensors_in((args, kwargs))
         masks = [mask for mask in args[1] if mask is not None and mask.dtype == torch.bool] if name == "index" else []
         if name in WAITING or masks:
             assert not self._recorded, f"{func} looks at values"
@@ -130,9 +134,9 @@ class Trace(TorchDispatchMode):
             return torch.zeros_like(args[0], device=CPU, dtype=kwargs.get("dtype"))
         result = func(*args, **kwargs)
         if self._recorded:
-            assert not any(tensor.is_cpu for tensor in given + _tensors(result)), f"{func} has a tensor of the host"
+            assert not any(tensor.is_cpu for tensor in given + tensors_in(result)), f"{func} has a tensor of the host"
         elif name not in ("copy_", "_to_copy"):  # a number of the host goes with all devices
-            devices = {tensor.device for tensor in given if tensor.dim()}
+            devices = {tensor.device for tensor in given if tensor.dim() or not tensor.is_cpu}
             assert len(devices) < 2, f"{func} has tensors of two devices"
         return result
 
@@ -241,6 +245,20 @@ def test_an_update_stays_on_its_device_and_reaches_all_weights(case: str, precis
 
 def test_every_agent_is_traced() -> None:
     assert {agent_in(case) for case in RECORDED | OTHERS} == AGENTS.keys()
+
+
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+@pytest.mark.parametrize("case", {agent_in(case): case for case in RECORDED | OTHERS}.values())
+def test_a_snapshot_goes_from_the_host_to_the_device(case: str, tmp_path: Path) -> None:
+    """A learner resumes, another begins with `--model`, and an evaluation plays: all read the file on the host."""
+    environment, settings = (RECORDED | OTHERS)[case]
+    args = options.parse(["--agent", agent_in(case), *settings.split()], "test", "")
+    snapshot.save(tmp_path / "x.pth", make_agent(args, environment, CPU, learns=True, seed=3), {})
+    content = snapshot.load(tmp_path / "x.pth", "--model")
+    agent, _ = made(case, "float32")
+    with Trace(recorded=False):
+        snapshot.restore(agent, content)
+        snapshot.restore_weights(agent, content)
 
 
 def _with(mistake: Callable[[Update, Batch], Any]) -> Callable[[Any], None]:
