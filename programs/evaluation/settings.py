@@ -51,7 +51,8 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     stack = settings.get("history_length")
     if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes show a stack's channels, each of its colours
         sizes["history_length"] = stack
-    of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings} | sizes
+    used = asked.marked("policy").keys() - asked.own.UNUSED
+    of_policy = {name: settings[name] for name in used & settings.keys()} | sizes
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):
         raise UserError("\n".join(errors))
     kept = args.given & of_policy.keys() if args.force else frozenset()
