@@ -21,11 +21,10 @@ class Optimiser(torch.optim.Optimizer):
             group["lr"] = rate
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the moments alone."""
-        given = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, values in zip(self.param_groups, given, strict=True):
-            group.update(values)
+        """Take over the moments alone, onto the device where these settings want them."""
+        own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
+        groups = [group | kept for group, kept in zip(state_dict["param_groups"], own, strict=True)]
+        super().load_state_dict(state_dict | {"param_groups": groups})
 
 
 class Adam(Optimiser, torch.optim.Adam):

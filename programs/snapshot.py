@@ -1,8 +1,8 @@
 """Snapshots: checkpoints `last_model_<game>_<steps>.pth`, `best_model_<game>.pth`, and other people's for evaluation.
 
-A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True)` opens. Each has `T_actors,
-T_learner, model_state_dict, optimiser_state_dict`. Snapshots of this program hold all that a resume needs, except
-`model_<game>_<steps>.pth`, which hold weights alone.
+A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True, map_location="cpu")` opens.
+Each has `T_actors, T_learner, model_state_dict, optimiser_state_dict`. Snapshots of this program hold all that a resume
+needs, except `model_<game>_<steps>.pth`, which hold weights alone.
 """
 
 import errno
@@ -172,7 +172,7 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = Tr
 
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
-    whose, moments = ("Adam", ADAM) if isinstance(optimiser, torch.optim.Adam) else ("RMSProp", RMSPROP)
+    whose, moments = type(optimiser).__name__, RMSPROP if isinstance(optimiser, torch.optim.RMSprop) else ADAM
     if f"optimiser{_SUFFIX}" not in snapshot:
         print(f"{whose} begins anew: the snapshot holds weights alone", flush=True)
         return

@@ -249,16 +249,31 @@ def test_every_agent_is_traced() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 @pytest.mark.parametrize("case", {agent_in(case): case for case in RECORDED | OTHERS}.values())
-def test_a_snapshot_goes_from_the_host_to_the_device(case: str, tmp_path: Path) -> None:
+def test_a_snapshot_goes_from_the_host_to_the_device(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A learner resumes, another begins with `--model`, and an evaluation plays: all read the file on the host."""
     environment, settings = (RECORDED | OTHERS)[case]
     args = options.parse(["--agent", agent_in(case), *settings.split()], "test", "")
-    snapshot.save(tmp_path / "x.pth", make_agent(args, environment, CPU, learns=True, seed=3), {})
+    trained = make_agent(args, environment, CPU, learns=True, seed=3)
+    take_step(trained)
+    snapshot.save(tmp_path / "x.pth", trained, {})
     content = snapshot.load(tmp_path / "x.pth", "--model")
-    agent, _ = made(case, "float32")
-    with Trace(recorded=False):
-        snapshot.restore(agent, content)
-        snapshot.restore_weights(agent, content)
+    for begin in (snapshot.restore, snapshot.restore_weights):
+        agent, _ = made(case, "float32")
+        with Trace(recorded=False):
+            begin(agent, content)
+            take_step(agent)
+    assert capsys.readouterr().out.endswith("goes on with the snapshot's moments\n")
+
+
+def take_step(agent: Any) -> None:
+    """Let the agent's optimiser make a step, after which it has its moments."""
+    optimiser = agent.parts["optimiser"]
+    for group in optimiser.param_groups:
+        for weight in group["params"]:
+            weight.grad = torch.ones_like(weight)
+    optimiser.take_step()
 
 
 def _with(mistake: Callable[[Update, Batch], Any]) -> Callable[[Any], None]:
