@@ -23,7 +23,7 @@ class ProcessUse:
         values = {"process/memory": float(resident_bytes()), "process/cpu": used / elapsed if elapsed else 0.0}
         cuda: Any = sys.modules.get("torch.cuda")  # not imported for this, and perhaps just being imported
         if getattr(cuda, "is_initialized", bool)():
-            values["process/gpu_memory"] = float(cuda.memory_reserved())
+            values["process/gpu_memory"] = float(sum(map(cuda.memory_reserved, range(cuda.device_count()))))
         return values
 
 

@@ -61,8 +61,11 @@ class GraphRecorder:
         for generator in self._generators:
             graph.register_generator_state(generator)
         try:
-            # Weights may be on their way to the actors, in another thread.
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            # Weights may be on their way to the actors, in another thread. PyTorch waits for the current device.
+            with (
+                torch.cuda.device(self._device),
+                torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"),
+            ):
                 results = work()
         except RuntimeError:  # PyTorch leaves the stream, and generators that refuse to draw outside of a recording
             torch.cuda.set_stream(here)
