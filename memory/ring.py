@@ -17,8 +17,6 @@ from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array
 
-_DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
-
 
 class Ring:
     """Room for `slots` chunks on a device."""
@@ -68,7 +66,7 @@ def _zeros(count: int, field: Field, device: torch.device) -> Tensor:
     shape = (count, *field.shape)
     if device.type == "cpu":
         return torch.from_numpy(np.zeros(shape, field.dtype))  # in huge pages, where the system has them for NumPy
-    return torch.zeros(shape, dtype=_DTYPES[field.dtype], device=device)
+    return torch.zeros(shape, dtype=getattr(torch, field.dtype), device=device)
 
 
 def tensor_of(array: Array) -> Tensor:

@@ -95,7 +95,7 @@ def check_learner(
 ) -> None:
     """Print what the run needs; raises UserError if there is less and --force is not given.
 
-    `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
+    `place` is where the buffer's chunks will be, `kept` how many snapshots of weights alone the run leaves.
     """
     weights = 4 * sum(parameter.numel() for parameter in agent.model.parameters())
     check_chunk(agent.spec, environment)

@@ -83,8 +83,11 @@ def make_checked_buffer(
     `kept` is the number of snapshots of weights alone that it leaves.
     """
     sized = replace(share, memory_capacity=capacity(share, agent, limiter))
-    where = _replay_device(args, budget.replay_bytes(sized, agent, place.environment), place.device)
-    budget.check_learner(sized, agent, place.environment, where, place.client, kept)
+    is_on_host = agent.buffer == "queue"  # only its batches go to the device
+    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, place.environment)
+    where = _replay_device(args, needed, place.device)
+    held_on = torch.device("cpu") if is_on_host else where
+    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept)
     path = (args.seed, 3, team.rank) if team.rank else (args.seed, 3)
     generator = torch.Generator(where).manual_seed(derive_seed(*path))
     return make_buffer(sized, agent, place.environment, generator, team)
