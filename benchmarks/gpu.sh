@@ -17,4 +17,4 @@ timeout 290 "$python" -m benchmarks gpu "$@" || {
   [[ $status == 124 ]] || exit $status # that time is up is no reason to leave the tests out
 }
 printf '\n'
-timeout 290 "$python" -m pytest -m gpu -n 4 -q -rs tests/agents tests/memory
+timeout 290 "$python" -m pytest -m gpu -n 4 -q -rs tests/agents tests/memory tests/test_gpu_runs.py
