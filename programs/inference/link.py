@@ -22,7 +22,6 @@ from rainbow_iqn_apex.programs.inference.messages import (
     is_proof,
     proof,
     say,
-    spec_of,
 )
 
 LEAST_S, MOST_S = 5.0, 300.0  # for which a client waits for a server that says nothing
@@ -69,7 +68,6 @@ class Link:
         self._socket = _connect(address, tls, self._patience.seconds)
         try:
             self.welcome = self._greet(who, secret)
-            self.spec = spec_of(self.welcome)
         except BaseException:
             self.close()
             raise

@@ -58,7 +58,7 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True):
     """Answers a client that knows the secret, and proves that the server does."""
 
     proof: Proof
-    spec: dict[str, Any]  # of the agent's chunks
+    spec: ChunkSpec  # of the agent
     answer: dict[str, tuple[tuple[Count, ...], str]]  # shapes, for one environment, and dtypes of an answer to "act"
     alone: bool  # whether each client is computed alone, in lockstep
 
@@ -113,14 +113,6 @@ def hear(data: bytes, kind: type[Any]) -> Any:
         return parse(parse_json(data), kind)
     except ValueError as error:
         raise Refusal(f"no {kind.__name__.lower()}: {error}") from error
-
-
-def spec_of(welcome: Welcome) -> ChunkSpec:
-    """Return the chunks of the server's agent; raises Refusal for what is none."""
-    try:
-        return parse(welcome.spec, ChunkSpec)
-    except ValueError as error:
-        raise Refusal(f"no chunks of an agent: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class RemotePolicy(AskingPolicy):
         self._link: Link = finder.find()
         self._alone = self._link.welcome.alone
         self.groups = 1 if self._alone else 2
-        self.spec = self._link.spec
+        self.spec = self._link.welcome.spec
         self._answer = self._link.welcome.answer  # forms of what is answered for one environment
         self._has_stack = _STACK in self._answer
 
@@ -218,7 +218,7 @@ class RemotePolicy(AskingPolicy):
             self._link = self._finder.find(self._link.address, why)
             try:
                 found = self._link.welcome
-                if (self._link.spec, found.answer, found.alone) != (self.spec, self._answer, self._alone):
+                if (found.spec, found.answer, found.alone) != (self.spec, self._answer, self._alone):
                     raise Refusal("it has another agent")
                 for call in self._calls.values():
                     if call.answer is None:

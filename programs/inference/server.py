@@ -11,7 +11,6 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from statistics import fmean
 
 from rainbow_iqn_apex.common.text import one_line
@@ -171,7 +170,7 @@ class InferenceServer:
             hello = peer.greet(data)
             shown = proof(self._secret, "server", hello.nonce)
             alone = service.welcome(peer, hello)
-            peer.send(say(Welcome(shown, asdict(service.spec), service.forms.answer, alone)))
+            peer.send(say(Welcome(shown, service.spec, service.forms.answer, alone)))
             return
         request = decode(data, Request)
         if "places" in request.arrays and request.arrays["places"].size > self._each:

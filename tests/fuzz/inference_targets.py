@@ -3,7 +3,6 @@
 import json
 import random
 import socket
-from dataclasses import asdict
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from rainbow_iqn_apex.programs.inference.messages import (
     hear,
     proof,
     say,
-    spec_of,
 )
 from rainbow_iqn_apex.programs.inference.peers import Peer
 from tests.fuzz.mutate import bomb, damage, damage_json, forge_packet, json_text
@@ -79,7 +77,7 @@ def _greetings(spec: ChunkSpec, forms: Forms) -> Target:
     good = (
         Challenge(_NONCE),
         Hello(proof(_SECRET, "client", _NONCE), _NONCE, 3, evaluates=False),
-        Welcome(proof(_SECRET, "server", _NONCE), asdict(spec), forms.answer, alone=False),
+        Welcome(proof(_SECRET, "server", _NONCE), spec, forms.answer, alone=False),
     )
 
     def forge(rng: random.Random, data: bytes) -> bytes:
@@ -89,8 +87,6 @@ def _greetings(spec: ChunkSpec, forms: Forms) -> Target:
 
     def read(data: bytes) -> Challenge | Hello | Welcome:
         heard: Challenge | Hello | Welcome = hear(data[1:], kinds[data[0]])
-        if isinstance(heard, Welcome):
-            spec_of(heard)
         return heard
 
     samples = [bytes([number]) + say(greeting)[LENGTH.size :] for number, greeting in enumerate(good)]

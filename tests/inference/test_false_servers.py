@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ class Talk:
         hello = hear(receive(self.link), Hello)
         policy = make("impala-lstm")
         good = Welcome(
-            proof(self.secret, "server", hello.nonce), asdict(policy.spec), Forms(policy, VECTOR, NB_ENV).answer, False
+            proof(self.secret, "server", hello.nonce), policy.spec, Forms(policy, VECTOR, NB_ENV).answer, False
         )
         values = {name: getattr(good, name) for name in good.__struct_fields__} | changed
         self.link.sendall(say(Welcome(**values)))
@@ -225,7 +225,7 @@ def test_an_actor_leaves_a_server_that_answers_wrongly(
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "another agent": {"spec": asdict(make("r2d2").spec)},
+    "another agent": {"spec": make("r2d2").spec},
     "other extras": {"answer": {"actions": ((), "int32")}},
     "another mode": {"alone": True},
 }
