@@ -21,7 +21,7 @@ _LOOK_S = 1.0  # between two looks at the run's record
 class Follower(threading.Thread):
     """Announces what `address` returns, and fetches the newest weights in the place of `wanted`, unless that is None.
 
-    `error` holds what has ended it: RunOver or Stopped where that is in good order.
+    `check` raises what has ended it: RunOver or Stopped where that is in good order.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Follower(threading.Thread):
         wanted: Mapping[str, Tensor] | None,
     ) -> None:  # fmt: skip
         super().__init__(name="weights", daemon=True)
-        self.error: BaseException | None = None
+        self._error: BaseException | None = None
         self._client = client
         self._servers = servers
         self._wanted = wanted
@@ -40,6 +40,13 @@ class Follower(threading.Thread):
     def take(self) -> tuple[dict[str, Tensor], int] | None:
         """Return weights and their version, once for each version that was fetched."""
         return self._found.pop() if self._found else None
+
+    def check(self) -> None:
+        """Raise what has ended it, if anything has."""
+        if isinstance(self._error, Exception):
+            raise self._error
+        if self._error is not None:
+            raise Stopped from self._error
 
     def close(self) -> None:
         """Stop following, and take the address back."""
@@ -53,7 +60,7 @@ class Follower(threading.Thread):
         try:
             self._follow()
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            self.error = error
+            self._error = error
 
     def _follow(self) -> None:
         version, next_look, next_word = -1, 0.0, 0.0
@@ -75,11 +82,3 @@ class Follower(threading.Thread):
             packet = self._client.weights(newest, weights_packet.most_bytes(self._wanted), or_newest=True)
             version = int(packet.meta["version"])
             self._found.append((weights_packet.weights_for(self._wanted, packet), version))
-
-
-def raise_error(follower: Follower) -> None:
-    """Raise what has ended a follower, if anything has."""
-    if isinstance(follower.error, Exception):
-        raise follower.error
-    if follower.error is not None:
-        raise Stopped from follower.error

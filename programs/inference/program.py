@@ -27,7 +27,7 @@ from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
 from rainbow_iqn_apex.programs.common import joined, launch_command, open_environment, run_keys
 from rainbow_iqn_apex.programs.inference.computing import Forms
-from rainbow_iqn_apex.programs.inference.following import Follower, raise_error
+from rainbow_iqn_apex.programs.inference.following import Follower
 from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
 from rainbow_iqn_apex.programs.inference.listening import Listening, listening, server_tls
 from rainbow_iqn_apex.programs.inference.messages import Hello
@@ -73,8 +73,7 @@ def _serve(
         follower = Follower(run_client, servers, address, wanted)
 
         def look() -> bool:
-            if follower.error is not None:
-                raise_error(follower)
+            follower.check()
             if isinstance(service, Together) and (found := follower.take()) is not None:
                 service.load(*found)
             return stop.is_set()
