@@ -5,7 +5,7 @@ the learner would give the bytes of a peer to a codec.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from msgspec import Meta
@@ -102,11 +102,3 @@ def decode(data: bytes) -> Film:
     if packet.tag is not Tag.FILM or changes is None or changes.dtype != np.uint8 or changes.shape != shape:
         raise FilmError("a film with other pictures than its header claims")
     return Film(info, np.cumsum(changes, axis=0, dtype=np.uint8))
-
-
-def from_json(content: Any) -> FilmInfo:
-    """Return what parsed JSON holds of a film, a value for each field; raises FilmError for anything else."""
-    try:
-        return parse_record(content, FilmInfo)
-    except ValueError as error:
-        raise FilmError(f"a damaged film ({error})") from error

@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.files import replace_file
-from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmError, FilmInfo, FilmSlot, from_json
+from rainbow_iqn_apex.common.schema import parse_record
+from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmInfo, FilmSlot
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
 from rainbow_iqn_apex.monitoring.video import write_video
 
@@ -88,6 +89,6 @@ def read_shown(folder: Path, game: str) -> Shown:
         content = json.loads(_shown_path(folder, game).read_bytes())
         run_id = str(content["run"])
         for slot in FILM_SLOTS:
-            with suppress(FilmError, LookupError):
-                films[slot] = from_json(content[slot])
+            with suppress(ValueError, LookupError):
+                films[slot] = parse_record(content[slot], FilmInfo)
     return Shown(run_id, films)

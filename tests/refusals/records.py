@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, record_fields
 from rainbow_iqn_apex.memory.broker.transport import Keys
@@ -225,7 +226,7 @@ RECORDS = [
     ),
     Reader("film", of(film.decode), film_of(), film.FilmError, FILMS),
     Reader(
-        "film's description", of(film.from_json), FILM, film.FilmError,
+        "film's description", of(lambda value: parse_record(value, film.FilmInfo)), FILM, ValueError,
         NO_FILMS | {OTHER_FIELDS: [None, [], {}, 1, FILM | {"more": 1}]},
     ),
     Reader("run status", _read_status, STATUS, RunError, STATUSES),
