@@ -17,13 +17,8 @@ class Counting(gymnasium.Env[dict[str, Any], Any]):
     def __init__(self) -> None:
         self.episode, self.at = -1, 0
 
-    def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: Any = None,  # noqa: ARG002 - Gymnasium looks for it
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed, options=options)
         if seed is not None:
             self.episode = -1  # a vector's reset, with a seed, begins all anew
         self.episode, self.at = self.episode + 1, 0
@@ -48,13 +43,8 @@ class Paying(gymnasium.Env[Any, Any]):
     def __init__(self, pay: float) -> None:
         self.pay, self.at = pay, 0
 
-    def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: Any = None,  # noqa: ARG002 - Gymnasium looks for it
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
         self.at = 0
         return np.zeros(2, np.float32), {}
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from benchmarks.policies import random_action
 from rainbow_iqn_apex.environments.gymnasium.spaces import Actions, actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.environment_spec import (
@@ -295,14 +296,7 @@ def test_stored_actions_are_what_was_chosen(space: spaces.Space[Any], seed: int,
     # Mutation: store a choice among more than 256 in a byte.
     actions, random = actions_of(space), np.random.default_rng(seed)
     spec = actions.spec
-    drawn: list[Any] = [
-        random.integers(spec.count)
-        if isinstance(spec, Discrete)
-        else random.uniform(-1, 1, spec.size)
-        if isinstance(spec, Box)
-        else random.integers(spec.counts)
-        for _ in range(steps)
-    ]
+    drawn = [random_action(spec, random) for _ in range(steps)]
     environment = Still(spec)
     environment.reset()
     for action in drawn:
