@@ -9,7 +9,6 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from tests.saber.reference import Reference
 
 SHORT = 2  # seconds: episodes of 30 steps
 POLES = ("gymnasium:CartPole-v1",) * 11
@@ -71,21 +70,6 @@ def test_records_number_and_add_up_the_episodes_of_each_environment() -> None:
     assert [record.episode for record in records] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert any(record.score_saber for record in records[:6])
     assert all(record.score_5min == record.score_30min == record.score_saber for record in records)
-
-
-def test_a_first_row_is_what_the_emulator_shows_after_a_reset() -> None:
-    vector, reference = vector_of(("pong",), seed=3), Reference("pong", 3)
-    vector.reset()
-    first = reference.reset()
-    for chosen in actions(1200, envs=1):
-        rows, ended, _ = vector.step(chosen)
-        if ended:
-            break
-    assert rows.row(0)[1:] == (StepType.FIRST, 0.0, 1.0)
-    assert np.array_equal(rows.obs[0], first)
-    assert ended[0].step_type == StepType.LAST
-    assert ended[0].reward == -1  # the last point: kept over the reset, it would be counted again
-    assert not np.array_equal(ended[0].obs, first)
 
 
 @pytest.mark.usefixtures("short")
