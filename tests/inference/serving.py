@@ -33,6 +33,7 @@ from tests.specs import discrete
 
 RUN_ID = "abc"
 EACH, NB_ENV = 4, 24  # environments of an actor, and of the run
+EVALUATING = 50  # the seed of policies of evaluation actors
 VECTOR = discrete((3,), "float32", 4)
 BYTES = discrete((5,), "uint8", 4)
 _SMALL = f"--nb-env-per-actor {EACH} --nb-actor {NB_ENV // EACH} --learn-start 40 --disable-cuda --force"
@@ -67,9 +68,9 @@ def weights_of(agent: Agent, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def together(agent: str, environment: EnvironmentSpec = VECTOR) -> Together:
-    """A service without lockstep that has weights."""
+    """A service without lockstep that has weights; its policies of evaluation actors have others until they load."""
     policy = make(agent, environment)
-    service = Together(policy, environment, NB_ENV, lambda _: make(agent, environment))
+    service = Together(policy, environment, NB_ENV, lambda _: make(agent, environment, seed=EVALUATING))
     service.load(weights_of(policy), 1)
     return service
 
@@ -251,3 +252,15 @@ def assert_same(remote: Acted, local: Acted, tolerance: float = 0.0) -> None:
     assert same(remote[0].extras, local[0].extras, tolerance)
     assert same(remote[1], local[1], tolerance)
     assert remote[0].version == local[0].version
+
+
+def assert_same_priorities(remote: RemotePolicy, local: Agent, agent: str) -> None:
+    """The same priorities of a chunk, which another such agent has played."""
+    window = local.spec.window
+    rows = Stream(2, envs=window).rows()  # one after the other, as far as priorities look at them
+    output, _ = make(agent).act(rows, {}, 0, np.zeros(window, np.int64))
+    chunk = rows._asdict() | {"action": output.actions.astype(np.int32)}
+    chunk |= {f"extras.{name}": array for name, array in output.extras.items()}
+    found, expected = remote.initial_priorities(chunk), local.initial_priorities(chunk)
+    assert found is not None and expected is not None
+    np.testing.assert_array_equal(found, expected)

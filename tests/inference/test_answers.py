@@ -22,6 +22,7 @@ from tests.inference.serving import (
     Served,
     Stream,
     assert_same,
+    assert_same_priorities,
     client_of,
     make,
     same,
@@ -106,14 +107,7 @@ def test_priorities_are_those_of_a_policy_in_the_actor(redis_port: int, run_name
     local = make(agent)
     with Served(together(agent), redis_port, run_name) as served, client_of(served) as policy:
         assert policy.spec == local.spec
-        stream = Stream(2, envs=local.spec.window)  # rows one after the other, as far as priorities look at them
-        rows = stream.rows()
-        output, _ = local.act(rows, {}, 0)
-        chunk = rows._asdict() | {"action": output.actions.astype(np.int32)}
-        chunk |= {f"extras.{name}": array for name, array in output.extras.items()}
-        found, expected = policy.initial_priorities(chunk), local.initial_priorities(chunk)
-        assert found is not None and expected is not None
-        np.testing.assert_array_equal(found, expected)
+        assert_same_priorities(policy, local, agent)
     with Served(together("ppo"), redis_port, run_name) as served, client_of(served) as policy:
         assert policy.initial_priorities({}) is None
 

@@ -14,33 +14,17 @@ from rainbow_iqn_apex.memory.broker.run_client import RunClient
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
-from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.program import _fetcher
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
-from rainbow_iqn_apex.programs.inference.together import Together
-from tests.inference.serving import NB_ENV, VECTOR, Served, Stream, assert_same, client_of, make, weights_of
+from tests.inference.serving import EVALUATING, Served, Stream, assert_same, client_of, make, together, weights_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
 AGENT = "r2d2"
-MADE_FOR = 50  # the seed of policies of evaluation actors
-
-
-def service() -> Together:
-    """Return a service whose policies for evaluation actors have other weights until they load."""
-
-    def make_for(hello: Hello) -> object:
-        assert hello.evaluates
-        return make(AGENT, seed=MADE_FOR)
-
-    policy = make(AGENT)
-    both = Together(policy, VECTOR, NB_ENV, make_for)  # type: ignore[arg-type]
-    both.load(weights_of(policy), 1)
-    return both
 
 
 def play(policy: RemotePolicy, version: int, seed: int, steps: int = 8) -> None:
     """Play as a policy in the actor with weights of this version would."""
-    local = make(AGENT, seed=MADE_FOR)
+    local = make(AGENT, seed=EVALUATING)
     begin_anew(local, weights_of(make(AGENT), version - 1), version, seed)
     stream, state, own = Stream(seed), Arrays(), Arrays()
     for _ in range(steps):
@@ -53,7 +37,7 @@ def play(policy: RemotePolicy, version: int, seed: int, steps: int = 8) -> None:
 # Mutations that fail here: an evaluation actor that is served together with the actors; `load` that does not take the
 # version of the answer.
 def test_an_episode_keeps_the_weights_of_its_beginning(redis_port: int, run_name: str) -> None:
-    both = service()
+    both = together(AGENT)
     with (
         Served(both, redis_port, run_name) as served,
         client_of(served, evaluates=True) as policy,
@@ -76,8 +60,8 @@ def test_an_episode_begins_anew_when_its_server_is_lost(
     redis_port: int, run_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        Served(service(), redis_port, run_name, clients=5) as second,
-        Served(service(), redis_port, run_name, number=1) as first,
+        Served(together(AGENT), redis_port, run_name, clients=5) as second,
+        Served(together(AGENT), redis_port, run_name, number=1) as first,
         client_of(first, evaluates=True) as policy,
     ):
         begin_anew(policy, {}, 1, 7)

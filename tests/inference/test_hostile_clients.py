@@ -4,7 +4,6 @@ An exception in the server's loop fails each of these tests, see `Served`.
 """
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -226,12 +225,9 @@ def test_a_client_that_never_reads_is_no_longer_answered_and_is_cut_off(
 # Mutations that fail here: newcomers are turned away in the place of the oldest one that has not greeted.
 @pytest.mark.usefixtures("soon")
 def test_two_hundred_silent_connections_keep_nobody_out(served: Served, honest: Callable[[], None]) -> None:
-    links = []
+    silent = []
     for number in range(200):
-        link = socket.socket(socket.AF_UNIX)
-        link.settimeout(30)
-        link.connect(served.path)
-        links.append(link)
+        silent.append(Raw(served))
         if number % 40 == 0:
             honest()
     assert len(served.server._peers) <= 64 + 4
@@ -239,10 +235,8 @@ def test_two_hundred_silent_connections_keep_nobody_out(served: Served, honest: 
     with client_of(served, 3) as newcomer:
         newcomer.act(Stream(4).rows(), {}, 5)
     honest()
-    for link in links:  # all are cut off before long
-        while link.recv(1 << 16):
-            pass
-        link.close()
+    for raw in silent:
+        raw.wait_until_cut()
 
 
 # A mutation that fails here: states that are slices of a batch.

@@ -16,23 +16,21 @@ from rainbow_iqn_apex.programs.inference import finding, link
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.link import Asker, Patience
 from rainbow_iqn_apex.programs.inference.together import Together
-from tests.inference.serving import NB_ENV, RUN_ID, VECTOR, Served, Stream, client_of, make, weights_of
+from tests.inference.serving import RUN_ID, Served, Stream, client_of, together
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
 
 
 def slow(seconds: float) -> Together:
     """A service whose batches take that long."""
-    policy = make("ppo")
-    act: Callable[..., Acted] = policy.act
+    service = together("ppo")
+    act: Callable[..., Acted] = service._policy.act
 
     def act_late(rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
         time.sleep(seconds)
         return act(rows, state, step, places)
 
-    service = Together(policy, VECTOR, NB_ENV, lambda _: make("ppo"))
-    service.load(weights_of(policy), 1)
-    policy.act = act_late  # type: ignore[method-assign]
+    service._policy.act = act_late  # type: ignore[method-assign]
     return service
 
 
