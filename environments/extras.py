@@ -16,21 +16,16 @@ PACKAGES = {
 # They ask for packages that nothing here uses, such as NumPy 1 or another Gymnasium, and are installed without them: no
 # extras for pip.
 PACKAGES_ALONE = {"procgen": ("procgen2>=0.10.7",), "nle": ("nle>=1.3.0",)}
-_MODULES = {
+_MODULES = {  # of the others it is one with the extra's name
     "mujoco": ("mujoco", "imageio"),
     "dm-control": ("shimmy", "dm_control", "mujoco", "imageio"),
-    "minigrid": ("minigrid",),
-    "procgen": ("procgen",),
-    "crafter": ("crafter",),
-    "nle": ("nle",),
-    "vizdoom": ("vizdoom",),
     "football": ("envpool",),
 }
 
 
 def missing(extra: str) -> str:
     """Return how to install an extra of `PACKAGES` or `PACKAGES_ALONE`; empty if it is there."""
-    if all(map(find_spec, _MODULES[extra])):
+    if all(map(find_spec, _MODULES.get(extra, (extra,)))):
         return ""
     if extra == "dm-control" and sys.version_info >= (3, 13):
         return "the extra dm-control needs Python 3.11 or 3.12: labmaze, a part of it, has no packages for later ones"
