@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring import reporter
@@ -136,36 +136,30 @@ def test_a_restart_is_counted(client: Client, run_name: str) -> None:
     assert reports(client, keys, None)[0].values["process/restarts"] == 2
 
 
-def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer) -> None:
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        gathered: list[Report] = []
-        store = ReportStore(client, Keys("run", "id"))
-        with Reporter(store, "actor", 0, lambda: Reading({}), EventLog(), gathered.append):
-            wait_until(lambda: bool(gathered), "a report")
-            own_server.stop()
-            seen = len(gathered)
-            wait_until(lambda: len(gathered) > seen + 3, "a report")
-            own_server.start()
-            wait_until(lambda: bool(reports(client, Keys("run", "id"), 0)), "a report")
-        assert reports(client, Keys("run", "id"), 0)[0].ended
+def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer, own_client: Client) -> None:
+    keys, gathered = Keys("run", "id"), list[Report]()
+    with Reporter(ReportStore(own_client, keys), "actor", 3, lambda: Reading({}), EventLog(), gathered.append):
+        wait_until(lambda: bool(gathered), "a report")
+        own_server.stop()
+        seen = len(gathered)
+        wait_until(lambda: len(gathered) > seen + 3, "a report")
+        own_server.start()
+        wait_until(lambda: bool(reports(own_client, keys)), "a report")
+    assert reports(own_client, keys)[0].ended
 
 
-def test_a_user_who_may_not_report_is_told_once(own_server: RedisServer, capfd: pytest.CaptureFixture[str]) -> None:
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        client.execute_command("ACL", "SETUSER", "default", "-set")
-        gathered: list[Report] = []
-        with Reporter(
-            ReportStore(client, Keys("run", "id")), "actor", 0, lambda: Reading({}), EventLog(), gathered.append
-        ):
-            wait_until(lambda: len(gathered) > 3, "a report")
+def test_a_user_who_may_not_report_is_told_once(own_client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    own_client.execute_command("ACL", "SETUSER", "default", "-set")
+    store, gathered = ReportStore(own_client, Keys("run", "id")), list[Report]()
+    with Reporter(store, "actor", 0, lambda: Reading({}), EventLog(), gathered.append):
+        wait_until(lambda: len(gathered) > 3, "a report")
     assert capfd.readouterr().out.count("Redis takes no report") == 1
 
 
-def test_a_user_who_may_not_read_reports_writes_them(own_server: RedisServer) -> None:
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        client.execute_command("ACL", "SETUSER", "default", "-getrange")
-        with Reporter(ReportStore(client, Keys("run", "id")), "actor", 0, lambda: Reading({}), EventLog()):
-            wait_until(lambda: client.exists(Keys("run", "id").report(0)), "a report")
+def test_a_user_who_may_not_read_reports_writes_them(own_client: Client) -> None:
+    own_client.execute_command("ACL", "SETUSER", "default", "-getrange")
+    with Reporter(ReportStore(own_client, Keys("run", "id")), "actor", 0, lambda: Reading({}), EventLog()):
+        wait_until(lambda: own_client.exists(Keys("run", "id").report(0)), "a report")
 
 
 @pytest.mark.redis
