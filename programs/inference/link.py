@@ -59,13 +59,11 @@ class Patience:
 class Link:
     """A connection to one server, which has proved that it belongs to the run; raises OSError or Refusal otherwise."""
 
-    def __init__(
-        self, address: Address, who: Asker, secret: bytes, tls: Tls | None, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, address: Address, who: Asker, secret: bytes, tls: Tls | None, patience: Patience) -> None:
         self.address = address
-        self._patience = patience or Patience()
+        self._patience = patience
         self._in = bytearray()
-        self._socket = _connect(address, tls, self._patience.seconds)
+        self._socket = _connect(address, tls, patience.seconds)
         try:
             self.welcome = self._greet(who, secret)
         except BaseException:

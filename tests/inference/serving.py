@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
-from rainbow_iqn_apex.memory.environment_spec import ActionSpec, EnvironmentSpec
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.inference.computing import Forms
@@ -75,22 +75,18 @@ def together(agent: str, environment: EnvironmentSpec = VECTOR) -> Together:
     return service
 
 
-def alone(
-    agent: str,
-    environment: EnvironmentSpec = VECTOR,
-    fetch: Callable[[int], dict[str, torch.Tensor] | None] | None = None,
-) -> Alone:
+def alone(agent: str, fetch: Callable[[int], dict[str, torch.Tensor] | None] | None = None) -> Alone:
     """A service in lockstep, whose weights of a version are those of the seed `version`."""
-    blank = make(agent, environment)
+    blank = make(agent)
 
     def make_for(hello: Hello) -> Policy:
-        return make(agent, environment, seed=10 + hello.actor, actor=hello.actor)
+        return make(agent, seed=10 + hello.actor, actor=hello.actor)
 
     def found(version: int) -> tuple[dict[str, torch.Tensor], int] | None:
         weights = fetch(version) if fetch else weights_of(blank, version)
         return None if weights is None else (weights, version)
 
-    return Alone(make_for, blank.spec, Forms(make(agent, environment), environment, NB_ENV), found)
+    return Alone(make_for, blank.spec, Forms(make(agent), VECTOR, NB_ENV), found)
 
 
 class Served:
@@ -181,19 +177,15 @@ class Served:
 
 @contextmanager
 def client_of(
-    served: Served,
-    actor: int = 0,
-    tls: Tls | None = None,
-    *,
-    evaluates: bool = False,
-    action: ActionSpec = VECTOR.action,
+    served: Served, actor: int = 0, tls: Tls | None = None, *, evaluates: bool = False
 ) -> Iterator[RemotePolicy]:
     """An honest client of that run's servers."""
 
     def check() -> None:
         assert served.lives or served._stop.is_set(), served._error
 
-    policy = RemotePolicy(ServerFinder(served.servers, Asker(actor, evaluates), tls, check), actor * EACH, action)
+    finder = ServerFinder(served.servers, Asker(actor, evaluates), tls, check)
+    policy = RemotePolicy(finder, actor * EACH, VECTOR.action)
     try:
         yield policy
     finally:

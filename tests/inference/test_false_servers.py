@@ -121,9 +121,9 @@ class Talk:
         answer = Answer(request.call, 7, wants_state=False, arrays=arrays)
         self.link.sendall(encode(replace(answer, **fields)))
 
-    def dribble(self, data: bytes = b"x") -> None:
+    def dribble(self) -> None:
         while True:
-            self.link.sendall(data)
+            self.link.sendall(b"x")
             time.sleep(0.01)
 
 

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.inference_servers import Address
 from rainbow_iqn_apex.programs.inference import link, peers
-from rainbow_iqn_apex.programs.inference.link import Asker, Link
+from rainbow_iqn_apex.programs.inference.link import Asker, Link, Patience
 from rainbow_iqn_apex.programs.inference.listening import tls_context
 from rainbow_iqn_apex.programs.inference.messages import Refusal
 from tests.deadline import wait_until
@@ -40,7 +40,7 @@ def test_only_a_server_with_the_right_certificate_is_asked(
         numbers = Address(0, "elsewhere", served.path, "127.0.0.1", served.port, 0)
 
         def asked_at(address: Address, tls: Tls | None) -> None:
-            Link(address, Asker(1, False), served.secret, tls).close()
+            Link(address, Asker(1, False), served.secret, tls, Patience()).close()
 
         with socket.create_connection(("localhost", served.port)) as silent, client_of(
             served, tls=Tls(ca_certs=right.file)
