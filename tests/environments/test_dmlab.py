@@ -29,7 +29,6 @@ from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, Task
 
 pytestmark = pytest.mark.usefixtures("labyrinths")
 SMALL = "explore_goal_locations_small"
-FORWARD, FIRE = 0, 8
 
 
 def make(level: str = SMALL, seed: int = 1, own: DmlabOptions | None = None, **settings: Any) -> Environment:
@@ -98,8 +97,7 @@ def test_a_level_to_train_on_and_one_to_test(level: str, train: str, test: str) 
 def test_the_engine_gets_the_papers_settings_and_starts_with_the_first_episode() -> None:
     # Mutation: let evaluations play the levels and the seeds that are trained on.
     environment, evaluation = make(), make("rooms_collect_good_objects", evaluation=True)
-    count = len(engines()) if "deepmind_lab" in sys.modules else 0
-    assert count == 0
+    assert "deepmind_lab" not in sys.modules
     environment.reset()
     evaluation.reset()
     training, held_out = engines()
@@ -138,16 +136,6 @@ def test_films_are_what_the_network_sees_and_windows_are_none() -> None:
     assert np.array_equal(picture.transpose(2, 0, 1), unpack(environment.spec.observation, row.obs)[0])
     with pytest.raises(RuntimeError, match="cannot render"):
         make(render=True)
-
-
-def test_an_episode_is_another_one_by_its_number_alone() -> None:
-    # Mutation: let the engine count its episodes, which a restored one has not had.
-    environment, other = make(), make()
-    for _ in range(3):
-        environment.reset()
-    environment.step(FORWARD)
-    other.restore(environment.snapshot())
-    assert np.array_equal(environment.step(FIRE).obs, other.step(FIRE).obs)
 
 
 def test_evaluations_play_what_is_held_out() -> None:

@@ -150,6 +150,7 @@ def test_a_new_process_continues_byte_for_byte(tmp_path: Path, is_slow: bool) ->
 
 @every
 def test_snapshots_travel_at_all_moments(env: str) -> None:
+    # Mutation: let DeepMind Lab's engine count its episodes, which a restored one has not had.
     environment, other = make(env, 6), make(env, 999)
     row = environment.reset()
     for part in range(6 if EXAMPLES[env].is_slow else 12):
