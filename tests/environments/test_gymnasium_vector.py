@@ -7,6 +7,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import RunError, UserError
@@ -144,25 +145,22 @@ def test_it_draws_nothing_and_is_not_parted() -> None:
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_the_emulators_vector_plays_in_both_modes(mode: str) -> None:
+def test_the_emulators_vector_plays_in_both_modes(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import ale_py
 
     gymnasium.register_envs(ale_py)
-    id_ = f"vector/{mode}-v0"
-    spec = gymnasium.spec("ALE/Pong-v5")
-    kwargs = spec.kwargs | {"autoreset_mode": mode, "max_num_frames_per_episode": 40, "noop_max": 0}
-    gymnasium.register(id_, vector_entry_point=spec.vector_entry_point, kwargs=kwargs)
-    try:
-        played = vector(f"gymnasium-vector:{id_}", count=2)
-        rows, ends = played.reset(), 0
-        assert rows.obs.shape == (2, 4, 84, 84) and played.spec.action.field.shape == ()
-        for _ in range(25):
-            rows, ended, episodes = played.step([0, 2])
-            ends += len(episodes)
-            assert {row.discount for row in ended.values()} <= {1} and {one.length for one in episodes} <= {10}
-        assert ends == 4
-    finally:
-        del gymnasium.registry[id_]
+    pong, id_ = gymnasium.spec("ALE/Pong-v5"), f"vector/{mode}-v0"
+    kwargs = pong.kwargs | {"autoreset_mode": mode, "max_num_frames_per_episode": 40, "noop_max": 0}
+    spec = EnvSpec(id_, vector_entry_point=pong.vector_entry_point, kwargs=kwargs)
+    monkeypatch.setitem(gymnasium.registry, id_, spec)
+    played = vector(f"gymnasium-vector:{id_}", count=2)
+    rows, ends = played.reset(), 0
+    assert rows.obs.shape == (2, 4, 84, 84) and played.spec.action.field.shape == ()
+    for _ in range(25):
+        rows, ended, episodes = played.step([0, 2])
+        ends += len(episodes)
+        assert {row.discount for row in ended.values()} <= {1} and {one.length for one in episodes} <= {10}
+    assert ends == 4
 
 
 @pytest.mark.skipif(not find_spec("envpool"), reason="envpool is not installed")

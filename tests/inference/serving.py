@@ -124,11 +124,8 @@ class Served:
         return self
 
     def announce(self) -> None:
-        self.servers.announce(
-            Address(
-                self.number, this_host(), "" if self._host else self.path, self._host, self.port, self._clients
-            )
-        )  # fmt: skip
+        path = "" if self._host else self.path
+        self.servers.announce(Address(self.number, this_host(), path, self._host, self.port, self._clients))
 
     def _run(self) -> None:
         try:
