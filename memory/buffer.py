@@ -58,7 +58,7 @@ class SmallerBatches(Protocol):
 
 
 class Buffer(Protocol):
-    """Holds chunks for the learner, and gives batches of them."""
+    """Holds chunks for the learner, and gives batches of them; a buffer inherits None for what it does not have."""
 
     spec: ChunkSpec
     device: torch.device
@@ -78,10 +78,12 @@ class Buffer(Protocol):
     @property
     def fresh(self) -> FreshChunks | None:
         """Return the fresh chunks, if these decide when a buffer has an update; None for updates at a pace of steps."""
+        return None
 
     @property
     def smaller(self) -> SmallerBatches | None:
         """Return what makes batches smaller; None for a buffer that cannot."""
+        return None
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Take the next chunk."""
@@ -97,12 +99,15 @@ class Buffer(Protocol):
 
     def sampled_age(self) -> float | None:
         """Return how many chunks came after those of the newest batch, on average; None without such a batch."""
+        return None
 
-    def priorities(self, most: int) -> Tensor | None:
+    def priorities(self, most: int) -> Tensor | None:  # noqa: ARG002 - of a buffer with priorities
         """Return the priorities of at most `most` samples, spread over all; None without priorities."""
+        return None
 
     def recorded(self) -> list[Tensor] | None:
         """Return what `learned` changes, if a GPU can record `sample` and `learned` as a graph; None if it cannot."""
+        return None
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Note that a batch was learned from, and its new priorities [B] if the agent has any."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.ring import tensor_of
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.rows import Arrays, StepType
 LOG_ROWS = 100_000  # at least, that the log may hold for the older of two checkpoints
 
 
-class Queue:
+class Queue(Buffer):
     """Buffer of chunks that wait for their one update; a full queue drops its oldest chunk.
 
     A chunk is one sample. `capacity` counts rows, as for a replay, and `batch_size` the chunks of an update, None all
@@ -68,13 +68,6 @@ class Queue:
         return self
 
     @property
-    def smaller(self) -> None:
-        """Return None: batches keep their size."""
-
-    def recorded(self) -> None:
-        """Return None: a queue works on the host."""
-
-    @property
     def wanted(self) -> int:
         """Chunks of a batch; one makes a batch of all that wait."""
         return self._batch_size or 1
@@ -106,12 +99,6 @@ class Queue:
 
     def _tensors(self, arrays: Arrays) -> dict[str, Tensor]:
         return {name: tensor_of(array).to(self.device) for name, array in arrays.items()}
-
-    def sampled_age(self) -> None:
-        """Return None: the oldest rows are learned from as soon as they are a batch."""
-
-    def priorities(self, most: int) -> None:
-        """Return None: no row goes before another."""
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Do nothing: `sample` has removed the batch's chunks already."""

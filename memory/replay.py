@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.ring import Ring, tensor_of
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
 
-class Replay:
+class Replay(Buffer):
     """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
 
     A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
@@ -71,14 +71,6 @@ class Replay:
     def room(self) -> int:
         """Chunks that can be added at once: all that it can hold, as it needs none of those that it replaces."""
         return self.slots
-
-    @property
-    def fresh(self) -> None:
-        """Return None: a chunk is learned from at any time."""
-
-    @property
-    def smaller(self) -> None:
-        """Return None: batches keep their size."""
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one, with the priorities of a restored checkpoint, if it has any."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture import saved
@@ -33,7 +33,7 @@ from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 
 
-class Mixture:
+class Mixture(Buffer):
     """Buffer whose batches are mixed of several tables; a batch has the queue's sequences first, then table by table.
 
     `queue_capacity` counts rows, as a queue's does. `generator` draws the samples and lives on `device`. The caller
@@ -121,9 +121,6 @@ class Mixture:
     def smaller(self) -> "Mixture":
         """Return the mixture itself."""
         return self
-
-    def recorded(self) -> None:
-        """Return None: tables are chosen from on the host."""
 
     @property
     def wanted(self) -> int:
