@@ -36,7 +36,6 @@ class Queue(Buffer):
         self.capacity = self.slots * spec.period
         self.turnover = max(self.slots, LOG_ROWS // spec.period) // 2
         self.inserted = 0
-        self.dropped = 0  # chunks that were never learned from
         self._batch_size = batch_size
         self._waiting: deque[tuple[ChunkId, Chunk]] = deque()
         self._remembered: set[ChunkId] = set()
@@ -54,7 +53,6 @@ class Queue(Buffer):
             return
         if len(self._waiting) == self.slots:
             self._waiting.popleft()
-            self.dropped += 1
         self._waiting.append((chunk_id, chunk))
 
     @property

@@ -91,11 +91,6 @@ class Mixture(Buffer):
         """Chunks that can be added before the queue drops one, not counting those of a checkpoint, which have room."""
         return self.slots - len(self._queue)
 
-    @property
-    def dropped(self) -> int:
-        """Sequences that the queue has dropped: they were never learned from as fresh ones."""
-        return self._queue.dropped
-
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Hand a chunk to all tables, or a remembered one to its old place; leave out one without a row to learn."""
         if self.remembers(chunk_id):

@@ -25,7 +25,6 @@ class WaitingLine:
 
     def __init__(self, pool: Pool, capacity: int) -> None:
         self.capacity = capacity
-        self.dropped = 0  # sequences that were never learned from
         self.waiting: deque[int] = deque()  # slots, oldest first; some may be reserved for sequences still to come
         self._pool = pool
         self._given: deque[Given] = deque()
@@ -40,7 +39,6 @@ class WaitingLine:
                 self._release(self._given.popleft())
             else:
                 self._pool.release(self.waiting.popleft())
-                self.dropped += 1
         self.waiting.append(slot)
         self._pool.retain(slot)
 
@@ -62,11 +60,9 @@ class WaitingLine:
             self._release(given)
 
     def put_back(self, versions: Tensor) -> None:
-        """Return what a batch has taken to the front; count what has been given up meanwhile as dropped."""
+        """Return what a batch has taken to the front, unless it has been given up meanwhile."""
         if (given := self._find(versions)) is not None:
             self.waiting.extendleft(reversed(given.slots))
-        else:
-            self.dropped += len(versions)
 
     def forget(self, slots: set[int]) -> None:
         """Give up sequences that will not come any more."""
