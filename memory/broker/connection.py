@@ -1,4 +1,4 @@
-"""Connect to the Redis server, try commands again, and give them up in time. Only this module imports redis."""
+"""Connect to the Redis server, try commands again, and give them up in time."""
 
 import math
 import re

@@ -1,17 +1,15 @@
 """Hash slots: a cluster puts each key into a slot, by the key's tag in braces, and gives each node some slots."""
 
-import binascii
 from functools import cache
 
-SLOTS = 16384
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+SLOTS = REDIS_CLUSTER_HASH_SLOTS
 
 
-def slot_of(key: str | bytes) -> int:
+def slot_of(key: str) -> int:
     """Return the slot of a key, as a cluster computes it."""
-    data = key.encode() if isinstance(key, str) else key
-    _, _, rest = data.partition(b"{")
-    tag, closed, _ = rest.partition(b"}")
-    return binascii.crc_hqx(tag if tag and closed else data, 0) % SLOTS
+    return key_slot(key.encode())
 
 
 @cache

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from redis.crc import key_slot
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
@@ -73,12 +72,6 @@ def test_shards_are_spread_over_the_slots(name: str, shards: int) -> None:
     # Mutation: the first number alone.
     slots = [slot_of(Keys(name, "id", shards=shards, shard=shard).run) for shard in range(shards)]
     assert [slot * shards // SLOTS for slot in slots] == list(range(shards))
-
-
-def test_slots_are_those_of_the_server() -> None:
-    keys = ["riqx:{pong}", "riqx:{pong/1.7}:run", "a", "{}a", "a{b", "{a}{b}", "{{a}}"]
-    assert {key: slot_of(key) for key in keys} == {key: key_slot(key.encode()) for key in keys}
-    assert slot_of("123456789") == 12739  # of the specification of Redis Cluster
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
