@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from rainbow_iqn_apex.memory.wire import WireError
 
 LIMIT = 1 << 16
-PRIORITIES = np.array([0.5, 0.0], np.float32)
 CHUNK = Chunk(
     env=2,
     version=5,
@@ -19,7 +17,7 @@ CHUNK = Chunk(
         "extras.q": np.arange(8.0, dtype=np.float32).reshape(4, 2),
     },
     state={"memory": np.ones(7, np.float32)},
-    priorities=PRIORITIES,
+    priorities=np.array([0.5, 0.0], np.float32),
 )
 
 
@@ -58,11 +56,3 @@ def test_the_round_trip_check_notices_exchanged_numbers() -> None:
 
     with pytest.raises(AssertionError):
         check_round_trip(CHUNK, exchanged)
-
-
-def test_a_message_may_not_exceed_its_limit() -> None:
-    data = encode_message(CHUNK)
-    payload = sum(array.nbytes for array in (*CHUNK.rows.values(), *CHUNK.state.values(), PRIORITIES))
-    decode_message(data, payload)
-    with pytest.raises(WireError):
-        decode_message(data, payload - 1)

@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
@@ -75,21 +74,6 @@ def test_rows_that_were_overwritten_before_they_were_read_are_refused() -> None:
                 batch.rows.transitions(3, 0.9, 1.0)  # type: ignore[attr-defined]
         else:
             assert torch.equal(batch.obs, obs)
-
-
-def test_sampling_frequencies_match_the_priorities() -> None:
-    replay, chunks = filled(5, slots=3)
-    counts = np.zeros(24)
-    for _ in range(800):
-        np.add.at(counts, indices_of(replay.sample(10, 0.4)).numpy(), 1)
-    ring = [chunks[3], chunks[4], chunks[2]]
-    priorities = np.concatenate([sent.chunk.priorities for sent in ring]).astype(np.float64)
-    assert (counts[priorities == 0] == 0).all()
-    held = priorities > 0
-    expected = priorities[held] / priorities[held].sum() * counts.sum()
-    assert chisquare(counts[held], expected).pvalue > 1e-3
-    assert chisquare(counts[held], np.full(held.sum(), counts.sum() / held.sum())).pvalue < 1e-9  # the mutation
-    assert chisquare(counts[held], np.roll(expected, 1)).pvalue < 1e-9
 
 
 def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:

@@ -5,8 +5,6 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.draws import importance_weights
-from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing, RingRows
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.ring import Ring
@@ -59,19 +57,6 @@ def test_the_comparison_sees_the_last_bit_of_a_weight() -> None:
         check_same(a._replace(weights=torch.nextafter(a.weights, torch.tensor(2.0))), b)
     with pytest.raises(AssertionError, match=r"rows\.obs"):
         check_same(a._replace(rows={**a.rows, "obs": a.obs.roll(1, 0)}), b)
-
-
-@pytest.mark.parametrize("batch", [1, 7, 300])
-def test_draws_from_groups_are_stratified_draws(batch: int) -> None:
-    rng = np.random.default_rng(batch)
-    tree, size = BinaryTree(60), 5
-    tree.set(torch.arange(60), torch.from_numpy(rng.uniform(0, 3, 60) * (rng.random(60) < 0.7)))
-    groups = rng.permutation(12)
-    found = tree.draw_from_groups(batch, torch.Generator().manual_seed(3), groups, size)
-    wanted = tree.stratified(batch, torch.Generator().manual_seed(3))
-    assert torch.equal(found.indices, wanted.indices)
-    assert torch.equal(found.ratios**0.3, importance_weights(wanted.probabilities, 0.3))
-    assert found.numbers.tolist() == groups[wanted.indices.numpy() // size].tolist()
 
 
 def test_a_batch_goes_to_another_device_with_all_its_rows() -> None:
