@@ -165,6 +165,9 @@ def test_another_number_of_actors_begins_with_the_next_round() -> None:
     # Before the round has ended, the number changes again: who left in it does not come back to it.
     assert shrunk.change(10, 10, 3).crews[1:] == (Crew(10, 4020, 1, 67), Crew(11, 4154, 3, 67))
     assert [shrunk.change(10, 10, 3).joining_round(actor) for actor in range(3)] == [0, 11, 11]
+    # Rounds that a killed learner had published are played by those that stay.
+    assert limiter_of(3).change(9, 12, 1).crews == (Crew(0, 0, 3, 67), Crew(9, 3618, 1, 67), Crew(13, 4154, 1, 200))
+    assert replace(LOCKSTEP, synchronize=False).change(10, 10, 7).crews == (Crew(0, 0, 7, 5),), "always one crew"
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -181,13 +184,3 @@ def test_steps_count_on_over_any_changes(seed: int) -> None:
         assert limiter.round_steps(round_) == played
         assert check_crews([list(crew) for crew in limiter.crews]) == limiter.crews
         round_, steps = round_ + 1, steps + played
-
-
-def test_rounds_that_a_killed_learner_had_published_are_played_by_those_that_stay() -> None:
-    shrunk = limiter_of(3).change(9, 12, 1)
-    assert shrunk.crews == (Crew(0, 0, 3, 67), Crew(9, 3618, 1, 67), Crew(13, 4154, 1, 200))
-
-
-def test_without_lockstep_the_number_of_actors_changes_nothing() -> None:
-    limiter = replace(LOCKSTEP, synchronize=False).change(10, 10, 7)
-    assert limiter.crews == (Crew(0, 0, 7, 5),)

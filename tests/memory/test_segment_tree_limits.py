@@ -1,6 +1,7 @@
 """What the segment tree refuses and what it does not, and importance weights."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
-from tests.memory.trees import Make, binary, each_host_tree, filled
+from tests.memory.trees import Make, Tree, binary, each_host_tree, filled
 
 
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, -math.inf])
@@ -68,35 +69,23 @@ def test_draws_of_a_wide_tree_stay_inside_and_check_valid_sees_why(bad: float) -
             tree.check_valid()
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_check_valid_sees_a_wrong_sum(level: int) -> None:
-    tree = filled(np.ones(30_000))
-    assert isinstance(tree, SegmentTree)
-    tree._sums[level][-1] *= 1 + 1e-12
-    with pytest.raises(ValueError, match=f"level {level}"):
+@pytest.mark.parametrize(
+    ("make", "damage", "said"),
+    [
+        (SegmentTree, lambda tree: tree._sums[0][-1:].mul_(1 + 1e-12), "level 0"),
+        (SegmentTree, lambda tree: tree._sums[1][-1:].mul_(1 + 1e-12), "level 1"),
+        (SegmentTree, lambda tree: tree._sums[2][-1:].mul_(1 + 1e-12), "level 2"),
+        (SegmentTree, lambda tree: tree._levels[-1][-1, -1:].fill_(1), "beyond the capacity"),
+        (binary, lambda tree: tree._nodes[5:6].fill(3), "node 2"),
+        (binary, lambda tree: tree._nodes[-1:].fill(1), "beyond the capacity"),
+        (binary, lambda tree: tree._leaves[:1].fill(math.nan), "a priority is"),
+    ],
+)
+def test_check_valid_sees_damage(make: Make, damage: Callable[[Tree], object], said: str) -> None:
+    tree = filled(np.ones(30_000), make)
+    damage(tree)
+    with pytest.raises(ValueError, match=said):
         tree.check_valid()
-
-
-def test_check_valid_sees_a_priority_in_the_padding() -> None:
-    tree = filled(np.ones(200))
-    assert isinstance(tree, SegmentTree)
-    tree._levels[-1][-1, -1] = 1
-    with pytest.raises(ValueError, match="beyond the capacity"):
-        tree.check_valid()
-
-
-def test_check_valid_sees_what_is_wrong_in_a_binary_tree() -> None:
-    for at, value, said in (
-        (5, 3.0, "node 2"),
-        (256 + 200, 1.0, "beyond the capacity"),
-        (256, math.nan, "a priority is"),
-    ):
-        tree = BinaryTree(200)
-        tree.set(torch.arange(200), torch.ones(200))
-        tree.check_valid()
-        tree._nodes[at] = value
-        with pytest.raises(ValueError, match=said):
-            tree.check_valid()
 
 
 @each_host_tree
