@@ -3,7 +3,6 @@
 import random
 import select
 import socket
-import socketserver
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -15,54 +14,47 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.transport import Scripts
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
+from tests.chaos.listener import Listener
 from tests.memory.links import played
 
 pytestmark = pytest.mark.redis
 
 
-class FlakyWire(socketserver.ThreadingTCPServer):
+class FlakyWire(Listener):
     """Passes everything on to a Redis server, but hangs up in the place of one reply in `one_in`, or `after` it."""
 
     def __init__(self, port: int, one_in: int, *, after: bool) -> None:
-        super().__init__(("127.0.0.1", 0), Talk)
-        self.target = port
-        self.port = int(self.server_address[1])
+        super().__init__()
         self.losing = False
         self.lost = 0
-        self.after = after
+        self._target = ("127.0.0.1", port)
+        self._after = after
         self._one_in = one_in
         self._random = random.Random(0)
 
-    def loses_this(self) -> bool:
+    def _loses_this(self) -> bool:
         lost = self.losing and self._random.randrange(self._one_in) == 0
         self.lost += lost
         return lost
 
-    def __enter__(self) -> "FlakyWire":
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-        return self
+    def _take(self, near: socket.socket) -> None:
+        threading.Thread(target=self._talk, args=(near,), daemon=True).start()
 
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class Talk(socketserver.BaseRequestHandler):
-    server: FlakyWire
-
-    def handle(self) -> None:
-        near: socket.socket = self.request
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.target)) as far:
+    def _talk(self, near: socket.socket) -> None:
+        with near, suppress(OSError), socket.create_connection(self._target) as far:
             other = {near: far, far: near}
             while True:
                 for source in select.select(list(other), [], [])[0]:
                     data = source.recv(1 << 16)
-                    lost = source is far and self.server.loses_this()
-                    if not data or (lost and not self.server.after):
+                    lost = source is far and self._loses_this()
+                    if not data or (lost and not self._after):
                         return
                     other[source].sendall(data)
                     if lost:
                         return
+
+    def reset(self) -> None:
+        """Do nothing: each connection ends with its client."""
 
 
 def check_exactly_once(

@@ -1,7 +1,6 @@
 """The scripts, keys and records on real servers; links that lose their server are in test_links_experience.py."""
 
 import socket
-import socketserver
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, last_sequence
 from rainbow_iqn_apex.memory.broker.upkeep import forget_run
+from tests.chaos.listener import Listener
 from tests.conftest import RedisServer
 from tests.deadline import Clock
 from tests.memory.links import entries_of, write_run
@@ -161,50 +161,41 @@ def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: 
 # --- connecting ---
 
 
-class Stranger(socketserver.BaseRequestHandler):
-    """Says the same to everything: nothing if that is None, and hangs up if it is empty."""
+class Stranger(Listener):
+    """Somebody else's server: says the same to everything, nothing for None, and hangs up for an empty text."""
 
-    server: "Listener"
+    def __init__(self, says: bytes | None) -> None:
+        super().__init__()
+        self._says = says
 
-    def handle(self) -> None:
-        with suppress(OSError):
-            while self.request.recv(4096) and self.server.says != b"":
-                self.request.sendall(self.server.says or b"")
+    def _take(self, near: socket.socket) -> None:
+        threading.Thread(target=self._talk, args=(near,), daemon=True).start()
+
+    def _talk(self, near: socket.socket) -> None:
+        with near, suppress(OSError):
+            while near.recv(4096) and self._says != b"":
+                near.sendall(self._says or b"")
+
+    def reset(self) -> None:
+        """Do nothing: each connection ends with its client."""
 
 
 class Dripping(Stranger):
     """Answers the first `well` commands, and begins an answer that it never ends."""
 
-    def handle(self) -> None:
-        with suppress(OSError):
-            while self.request.recv(4096) and self.server.well > 0:
-                self.server.well -= 1
-                self.request.sendall(self.server.says or b"")
-            self.request.sendall(b"$1000000000\r\n")
+    def __init__(self, well: int) -> None:
+        super().__init__(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n")
+        self._well = well
+
+    def _talk(self, near: socket.socket) -> None:
+        with near, suppress(OSError):
+            while near.recv(4096) and self._well > 0:
+                self._well -= 1
+                near.sendall(self._says or b"")
+            near.sendall(b"$1000000000\r\n")
             while True:
-                self.request.sendall(b"x")
+                near.sendall(b"x")
                 time.sleep(0.1)
-
-
-class Listener(socketserver.ThreadingTCPServer):
-    """Somebody else's server."""
-
-    daemon_threads = True
-
-    def __init__(self, says: bytes | None, kind: type[Stranger] = Stranger, well: int = 0) -> None:
-        super().__init__(("127.0.0.1", 0), kind)
-        self.says = says
-        self.well = well
-        self.port = int(self.server_address[1])
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-def dripping(well: int) -> Listener:
-    return Listener(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n", Dripping, well)
 
 
 def check_refused(port: int) -> None:
@@ -229,16 +220,16 @@ STRANGERS = {
 
 @pytest.mark.parametrize("who", STRANGERS)
 def test_another_server_is_no_redis(who: str) -> None:
-    with closing(Listener(STRANGERS[who])) as listener:
+    with Stranger(STRANGERS[who]) as listener:
         check_refused(listener.port)
 
 
 def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as short, closing(dripping(well=0)) as listener:
+    with monkeypatch.context() as short, Dripping(well=0) as listener:
         short.setattr("rainbow_iqn_apex.memory.broker.connection._PROBE_S", 1.0)
         check_refused(listener.port)
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 1.0)
-    with closing(dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
+    with Dripping(well=1) as listener, closing(connect("127.0.0.1", listener.port)) as client:
         clock = Clock()
         with pytest.raises(RunError, match="tried for 1 sec, stays away: Timeout reading"):
             client.get("key")
