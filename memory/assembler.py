@@ -88,19 +88,16 @@ class Assembler:
         priorities = self._priorities(rows) if spec.prioritised else None
         if priorities is not None:
             priorities = np.where(learnable, priorities, 0).astype(np.float32)
+        travelling = _TRAVELLING | {f"extras.{name}" for name, _ in spec.extras}
         first_usable = spec.stack - 1
         later = self._later(rows) if self._later else {}
         return Chunk(
             env=self.env,
             version=self.version,
-            rows={name: array for name, array in rows.items() if name in _TRAVELLING | self._declared} | later,
+            rows={name: array for name, array in rows.items() if name in travelling} | later,
             state={name: np.asarray(rows[f"state.{name}"][first_usable]) for name, _ in spec.state},
             priorities=priorities,
         )
-
-    @property
-    def _declared(self) -> set[str]:
-        return {f"extras.{name}" for name, _ in self.spec.extras}
 
     def _move_on(self) -> None:
         period = self.spec.period

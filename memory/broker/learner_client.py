@@ -25,7 +25,6 @@ from rainbow_iqn_apex.memory.broker.run_status import (
     read_record,
     read_run,
     record_fields,
-    write_record,
 )
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
@@ -200,7 +199,7 @@ class LearnerClient:
                 self._check_rights(keys, there)
             groups, other = (keys, replace(keys, evaluation=True)), there is not None and there.run_id != keys.run_id
             void = [dict.fromkeys(actors_read(self._client, group), 0) if other else {} for group in groups]
-            write_record(self._client, keys, self._record, *void)
+            self._client.hset(keys.run, mapping=record_fields(self._record, *void))
             if there and other:
                 others[there.run_id] = there
         return others

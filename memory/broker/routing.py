@@ -135,10 +135,6 @@ class Route:
             self.places.look()
         return replies
 
-    def master(self, slot: int) -> redis.Redis:
-        """Return the connection to a slot's master."""
-        return self.node(self.place(slot).master)
-
     def node(self, address: Address, *, reads: bool = False) -> redis.Redis:
         """Return the connection to a server."""
         with self._lock:
@@ -262,4 +258,5 @@ class RoutedAside(_Routed, Aside):
 
     def pubsub(self, **options: Any) -> Any:
         """Return a listener on the server of the slot."""
-        return self._route.master(self._slot_for(())).pubsub(**options)  # type: ignore[no-untyped-call]
+        master = self._route.place(self._slot_for(())).master
+        return self._route.node(master).pubsub(**options)  # type: ignore[no-untyped-call]

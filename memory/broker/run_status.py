@@ -181,18 +181,11 @@ def actors_read(client: Client, keys: Keys) -> list[int]:
     return [actor for actor, sequence in enumerate(cast(list[bytes | None], read)) if sequence is not None]
 
 
-def write_record(
-    client: Client, keys: Keys, record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
-) -> None:
-    """Write the record of a run, or a shard's copy of it.
+def record_fields(record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None) -> dict[Any, Any]:
+    """Return the fields of the record as the registry holds them.
 
     `read` and `evaluated` hold, by actor and by evaluation actor, the number up to which the log was read.
     """
-    client.hset(keys.run, mapping=record_fields(record, read, evaluated))
-
-
-def record_fields(record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None) -> dict[Any, Any]:
-    """Return the fields of the record as the registry holds them."""
     fields: dict[Any, Any] = {
         "run_id": record.run_id,
         "status": record.status,

@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_record
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, record_fields
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 
@@ -57,7 +57,7 @@ def expected(last: int) -> list[tuple[int, object]]:
 
 def write_run(client: Client, name: str, record: RunStatus, read: dict[int, int]) -> None:
     """Write the record of a run in one shard."""
-    write_record(client, Keys(name, ""), record, read)
+    client.hset(Keys(name, "").run, mapping=record_fields(record, read))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ if learns:
     from rainbow_iqn_apex import args
     from rainbow_iqn_apex.memory.broker.connection import connect
     from rainbow_iqn_apex.memory.broker.reports import ReportStore
-    from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_record
+    from rainbow_iqn_apex.memory.broker.run_status import RunStatus, record_fields
     from rainbow_iqn_apex.memory.broker.transport import Keys
     from rainbow_iqn_apex.monitoring.report import Report, encode
     given = args.parse(sys.argv[1:], "stand-in", "")
@@ -33,7 +33,7 @@ while not stop:
     if learns:
         now = time.time()
         status = RunStatus("run", "running", settings, 413, 500, written=int(now))
-        write_record(client, Keys(given.name, ""), status, {})
+        client.hset(Keys(given.name, "").run, mapping=record_fields(status, {}))
         for actor in (None, 0):
             role = "learner" if actor is None else "actor"
             report = Report(role, 0, "here", os.getpid(), began, now, values=values)
