@@ -1,8 +1,11 @@
 """PQN: parallelised Q-network (Gallici et al. 2024, arXiv 2407.04811).
 
 Its actors play a round with the present weights, epsilon-greedily; it makes `epochs` times `minibatches` updates of
-what they played, and so on. The targets are lambda-returns of the weights that acted, computed once a round. It has
-neither replay nor target network: layer norm behind every layer but the last keeps it stable.
+what they played, and so on. The targets are lambda-returns of the weights that acted, computed once a round
+(algorithm 1: Q(lambda), which is the value that GAE implies, with max_a Q in the place of V). A truncated episode
+bootstraps from its last observation; the authors' code (github.com/mttga/purejaxql) takes it for a true end. The trace
+is not cut where an action was not the best one (Peng's Q(lambda), as in the paper). It has neither replay nor target
+network: layer norm behind every layer but the last keeps it stable.
 Not implemented: the paper's recurrent network, and batch norm of the inputs.
 Letters: T rows of a sequence, B sequences, E environments, A actions, F features.
 """
@@ -18,8 +21,8 @@ from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.dealing import deal_rows
+from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
-from rainbow_iqn_apex.agents.ops.q_lambda import q_lambda
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RAdam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
@@ -110,7 +113,7 @@ class Pqn(SequenceAgent):
         rows = slice(self.spec.prefix, None)
         reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]
         gamma, trace = self._learning.discount, self._options.trace_lambda
-        target = q_lambda(self._best(inputs), reward, discount, step_type, gamma, trace).flatten()  # [T * B]
+        target = gae(self._best(inputs), reward, discount, step_type, gamma, trace).value.flatten()  # [T * B]
         action = batch.action[rows][:-1].long().flatten()  # [T * B]
         flat = Inputs(*(part[:-1].flatten(0, 1) for part in inputs))  # [T * B, ...]
         learnable = step_type[:-1] != LAST  # [T, B]

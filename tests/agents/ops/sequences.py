@@ -35,9 +35,7 @@ MISTAKES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "sums across ends": lambda given: {"step_type": torch.full_like(given["step_type"], MID)},
     "ends that bootstrap": lambda given: {"discount": given["discount"].clamp(min=0.5)},
     "truncations as deaths": lambda given: {"discount": torch.where(given["step_type"] == LAST, 0, given["discount"])},
-    "no bootstrap": lambda given: {
-        name: torch.cat((given[name][:-1], given[name][-1:] * 0)) for name in ("value", "best") if name in given
-    },
+    "no bootstrap": lambda given: {"value": torch.cat((given["value"][:-1], given["value"][-1:] * 0))},
 }
 
 
