@@ -14,8 +14,9 @@ from rainbow_iqn_apex.memory.batch import Batch
 from tests.agents.sequences import ACTIONS, agent_of, play
 from tests.agents.test_impala import arrays
 from tests.agents.test_sequences import in_order
+from tests.ground_truth.gae import Rows
 from tests.ground_truth.impala import loss_terms
-from tests.ground_truth.vtrace import Rows, vtrace
+from tests.ground_truth.vtrace import vtrace
 
 CLEAR = "--policy-cloning-cost 0.2 --value-cloning-cost 0.3"
 MIX = "--replay-mix queue:0.5,uniform:0.5:30"
@@ -143,8 +144,7 @@ def test_priorities_are_those_of_the_errors_of_the_values() -> None:
     for b in range(batch.step_type.shape[1]):
         taken = at["action"][:, b].astype(int)
         ratio = (at["pi"] / at["mu"])[np.arange(len(taken)), b, taken]
-        rows = Rows(ratio, at["value"][:, b], *(at[name][:, b] for name in ("reward", "discount", "step_type")))
-        targets, _ = vtrace(rows, GAMMA, 1.0, 1.0, 1.0, 1.0)
+        targets, _ = vtrace(Rows(*(at[name][:, b] for name in Rows._fields)), ratio, GAMMA, 1.0, 1.0, 1.0, 1.0)
         errors = np.abs(targets - at["value"][:-1, b])[at["step_type"][:-1, b] != LAST]
         wanted = (0.9 * errors.max() + 0.1 * errors.mean()) ** 0.9
         assert float(found[b]) == pytest.approx(wanted, rel=1e-3)

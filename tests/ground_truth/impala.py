@@ -4,7 +4,8 @@ import numpy as np
 
 from rainbow_iqn_apex.memory.rows import Array, StepType
 from tests.ground_truth import replayed
-from tests.ground_truth.vtrace import Rows, vtrace
+from tests.ground_truth.gae import Rows
+from tests.ground_truth.vtrace import vtrace
 
 
 def loss_terms(
@@ -23,11 +24,8 @@ def loss_terms(
     for b in range(B):
         actions = at["action"][:, b].astype(int)
         pi, mu, target = (at[name][np.arange(T), b, actions] for name in ("pi", "mu", "target"))
-        rows = Rows(
-            (target if impact else pi) / mu,
-            *(at[name][:, b] for name in ("value", "reward", "discount", "step_type")),
-        )
-        targets, advantages = vtrace(rows, gamma, rho, 1.0, 1.0, trace, trust[:, b])
+        rows = Rows(*(at[name][:, b] for name in Rows._fields))
+        targets, advantages = vtrace(rows, (target if impact else pi) / mu, gamma, rho, 1.0, 1.0, trace, trust[:, b])
         for t in np.flatnonzero(chosen[:, b] & trust[:, b]):
             if impact:
                 ratio = min(mu[t] / target[t], impact[1]) * pi[t] / mu[t]

@@ -1,4 +1,4 @@
-"""Advantages of on-policy rows against their definition, and the equalities among them."""
+"""Advantages of on-policy rows against their definition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,6 @@ from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.n_step import n_step_targets
 from rainbow_iqn_apex.agents.ops.traces import Targets
-from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import gae as truth
 
@@ -68,17 +67,6 @@ def test_the_checks_notice(mistake: str) -> None:
         check_gae(mistaken(gae, mistake), 0, 0.9)
     with pytest.raises(AssertionError):
         check_n_step(mistaken(n_step_targets, mistake), 0, 3)
-
-
-@pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
-def test_its_values_are_those_of_vtrace_at_ratios_of_1(trace: float) -> None:
-    given = sequences(20)
-    found = gae(**given, gamma=GAMMA, trace=trace)
-    even = torch.zeros(T, B, dtype=torch.float64)
-    other = vtrace(even, **given, gamma=GAMMA, thresholds=Thresholds(trace=trace))
-    assert torch.equal(found.value, other.value)
-    same = torch.allclose(found.advantage, other.advantage)
-    assert same == (trace == 1), "V-trace does not decay the first difference"
 
 
 @pytest.mark.parametrize("function", [gae, n_step_targets])

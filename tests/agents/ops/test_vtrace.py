@@ -1,4 +1,4 @@
-"""V-trace against its definition as a sum, and the equalities that it must satisfy."""
+"""V-trace against its definition as a sum."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.n_step import n_step
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import vtrace as truth
+from tests.ground_truth.gae import Rows
 
 GAMMA = 0.97
 Function = Callable[..., Targets]
@@ -38,9 +38,9 @@ def check(
     found = function(**given, gamma=GAMMA, thresholds=thresholds)
     trusted = given.get("trusted", torch.ones(T, B, dtype=torch.bool))
     for b in range(B):
-        parts = (given[name][:, b].numpy() for name in ("value", "reward", "discount", "step_type"))
-        rows = truth.Rows(given["log_ratio"][:, b].exp().numpy(), *parts)
-        value, advantage = truth.vtrace(rows, GAMMA, *thresholds, trusted[:, b].numpy())
+        rows = Rows(*(given[name][:, b].numpy() for name in Rows._fields))
+        ratio = given["log_ratio"][:, b].exp().numpy()
+        value, advantage = truth.vtrace(rows, ratio, GAMMA, *thresholds, trusted[:, b].numpy())
         np.testing.assert_allclose(found.value[:, b], value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found.advantage[:, b], advantage, rtol=1e-9, atol=1e-9)
     assert torch.equal(found.learnable, (given["step_type"][:-1] != LAST) & trusted)
@@ -96,32 +96,15 @@ def test_the_check_of_trust_notices(mutant: Function) -> None:
         check(mutant, 0, Thresholds(2.0, 1.0, 2.0, 1.0), drawn=trusted_sequences)
 
 
-def test_on_policy_and_without_decay_it_is_the_longest_n_step_return() -> None:
-    T = 12
-    given = sequences(3, T, 40)
-    found = vtrace(
-        **given | {"log_ratio": torch.zeros(T, 40, dtype=torch.float64)}, gamma=GAMMA, thresholds=Thresholds()
-    )
-    for t in range(T):
-        rows = (given[name][t:] for name in ("reward", "discount", "step_type"))
-        reward, discount, step_type = rows
-        ahead = n_step(reward, discount, step_type, GAMMA)
-        bootstrap = given["value"][t:].gather(0, ahead.steps.unsqueeze(0)).squeeze(0)
-        wanted = torch.where(found.learnable[t], ahead.return_ + ahead.discount * bootstrap, given["value"][t])
-        torch.testing.assert_close(found.value[t], wanted)
-
-
 def test_targets_carry_no_gradient_and_shapes_must_fit() -> None:
     given = sequences(1, 4, 3)
     value: Tensor = given["value"].requires_grad_()
-    found = vtrace(**given | {"value": value}, gamma=GAMMA, thresholds=Thresholds())
+    found = vtrace(**given, gamma=GAMMA, thresholds=Thresholds())
     assert not found.value.requires_grad and not found.advantage.requires_grad
-    with pytest.raises(ValueError, match="shapes do not fit"):
-        vtrace(**given | {"value": value[:-1]}, gamma=GAMMA, thresholds=Thresholds())
-    with pytest.raises(ValueError, match="shapes do not fit"):
-        vtrace(**given | {"log_ratio": given["log_ratio"][:-1]}, gamma=GAMMA, thresholds=Thresholds())
-    with pytest.raises(ValueError, match="shapes do not fit"):
-        vtrace(**given, gamma=GAMMA, thresholds=Thresholds(), trusted=torch.ones(4, 1, dtype=torch.bool))
+    cut = {"value": value[:-1], "log_ratio": given["log_ratio"][:-1], "trusted": torch.ones(4, 1, dtype=torch.bool)}
+    for name, part in cut.items():
+        with pytest.raises(ValueError, match="shapes do not fit"):
+            vtrace(**given | {name: part}, gamma=GAMMA, thresholds=Thresholds())
 
 
 def test_ratios_beyond_all_numbers_leave_targets_finite() -> None:
