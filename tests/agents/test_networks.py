@@ -27,21 +27,6 @@ def test_noisy_layers_start_as_the_interface_says() -> None:
         assert mu.std() == pytest.approx(1 / math.sqrt(900), rel=0.5), "uniform"
 
 
-def a_network() -> DuellingNetwork:
-    network = DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), outputs=4)
-    network.draw_noise(torch.Generator().manual_seed(0))
-    return network
-
-
-def test_noise_is_factorised_and_new_at_every_draw() -> None:
-    network = a_network()
-    layer = network.fcnoisy_z_a
-    first = layer.weight_epsilon.clone()
-    assert torch.linalg.matrix_rank(first) == 1
-    network.draw_noise(torch.Generator().manual_seed(1))
-    assert not torch.any(layer.weight_epsilon == first)
-
-
 def test_without_deviation_a_network_is_plain() -> None:
     # Mutations: draw all the same; learn the deviations.
     plain, noisy = (DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, std), outputs=4) for std in (0.0, 0.1))
