@@ -108,36 +108,6 @@ def test_the_check_notices_a_norm_over_the_batch() -> None:
             check_value(mutant, 0)
 
 
-def check_trust(trust: Callable[[Tensor, Tensor, float], Tensor], seed: int, threshold: float) -> None:
-    policies = torch.from_numpy(np.random.default_rng(seed).normal(0, 0.6, (2, T, B, A))).log_softmax(3)
-    log_pi, log_mu = policies.requires_grad_().unbind()
-    found = trust(log_pi, log_mu, threshold)
-    pi, mu = policies.detach().exp().numpy()
-    wanted = truth.trusted(pi, mu, threshold)
-    assert found.dtype == torch.bool and not found.requires_grad
-    np.testing.assert_array_equal(found, wanted)
-    assert 0 < wanted.sum() < wanted.size
-
-
-@of_seeds
-def test_rows_are_trusted_below_the_threshold(seed: int) -> None:
-    check_trust(trusted_rows, seed, 0.3)
-
-
-def test_the_check_notices_trust_the_wrong_way_round() -> None:
-    def swapped(log_pi: Tensor, log_mu: Tensor, threshold: float) -> Tensor:
-        return trusted_rows(log_mu, log_pi, threshold)
-
-    def noticed(seed: int) -> bool:
-        try:
-            check_trust(swapped, seed, 0.3)
-        except AssertionError:
-            return True
-        return False
-
-    assert any(noticed(seed) for seed in range(5))  # both ways may lie on one side of the threshold
-
-
 def test_the_threshold_itself_is_not_trusted_nor_is_what_is_not_a_number() -> None:
     log_pi, log_mu = torch.randn(2, T, B, A).log_softmax(3)
     divergence = kl_divergence(log_pi, log_mu)  # [T, B]
