@@ -28,8 +28,7 @@ from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments
 from tests.agents.test_gpu_trace import RECORDED, agent_in, tensors_in
 from tests.programs.test_trainers import turns
 
-gpu = pytest.mark.gpu
-with_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
@@ -42,8 +41,6 @@ def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
     return agent, replay
 
 
-@gpu
-@with_gpu
 @pytest.mark.parametrize("place", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", RAINBOWS)
 def test_updates_on_the_gpu(name: str, place: str) -> None:
@@ -56,8 +53,6 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
     assert len(set(losses)) > 380, "every update draws anew"
 
 
-@gpu
-@with_gpu
 @pytest.mark.parametrize("name", RAINBOWS)
 def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
     agent, replay = learner(name, "cuda")
@@ -75,8 +70,6 @@ def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
     assert not torch.equal(after, before), "they were sampled"
 
 
-@gpu
-@with_gpu
 @pytest.mark.parametrize("name", RAINBOWS)
 def test_a_graph_does_what_the_operations_do(name: str) -> None:
     """With the same seeds; beta is another one after the recording, so one that was recorded with it would show."""
@@ -93,8 +86,6 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
         torch.testing.assert_close(graph, eager, rtol=1e-2, atol=1e-3)
 
 
-@gpu
-@with_gpu
 @pytest.mark.parametrize("name", RAINBOWS)
 def test_a_pass_that_is_begun_an_update_ahead_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Learners that make updates together record no graph, and begin with the next batch's target pass."""
@@ -108,8 +99,6 @@ def test_a_pass_that_is_begun_an_update_ahead_changes_nothing(name: str, monkeyp
     torch.testing.assert_close(*found, rtol=1e-2, atol=1e-3)
 
 
-@gpu
-@with_gpu
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", RECORDED)
 def test_every_recorded_update_does_what_its_operations_do(
@@ -126,8 +115,6 @@ def test_every_recorded_update_does_what_its_operations_do(
     assert len(losses) > 25, "every update draws anew"
 
 
-@gpu
-@with_gpu
 def test_an_update_that_cannot_be_recorded_goes_on_without(capsys: pytest.CaptureFixture[str]) -> None:
     agent, replay = on_gpu("rainbow_iqn", "bfloat16")
     right = agent.update
@@ -148,8 +135,6 @@ def test_an_update_that_cannot_be_recorded_goes_on_without(capsys: pytest.Captur
     assert line.startswith("The update as one CUDA graph fails: ") and line.count("\n") == 1
 
 
-@gpu
-@with_gpu
 @pytest.mark.parametrize("case", RECORDED)
 def test_a_snapshot_goes_on_where_it_was_written(case: str, tmp_path: Path) -> None:
     agent, replay = on_gpu(case, "float32")
