@@ -56,14 +56,19 @@ def frames(batch: int) -> Tensor:
 # --- the same values ---
 
 
+def both(name: str, architecture: str, folder: Path, *, with_noise: bool) -> tuple[PublishedNetwork, QLearningAgent]:
+    """A published network, and the agent of its snapshot, whose settings are read from the shapes."""
+    network = published(name, architecture)
+    if with_noise:
+        draw_noise(network, torch.Generator().manual_seed(1))
+    return network, loaded_agent(saved(folder / "x.pth", snapshot_of(network, with_noise=with_noise)))
+
+
 @pytest.mark.parametrize("with_noise", [True, False])
 @pytest.mark.parametrize(("batch", "nb_taus"), [(1, 1), (1, 9), (4, 2), (5, 8)])
 @every_architecture
 def test_quantiles_equal(tmp_path: Path, architecture: str, batch: int, nb_taus: int, with_noise: bool) -> None:
-    network = published("rainbow_iqn", architecture)
-    if with_noise:
-        draw_noise(network, torch.Generator().manual_seed(1))
-    agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(network, with_noise=with_noise)))
+    network, agent = both("rainbow_iqn", architecture, tmp_path, with_noise=with_noise)
     assert isinstance(agent.network, QuantileNetwork)
     obs, taus = frames(batch), torch.rand(nb_taus, batch)
     with torch.no_grad():
@@ -79,44 +84,13 @@ def test_quantiles_equal(tmp_path: Path, architecture: str, batch: int, nb_taus:
 @pytest.mark.parametrize("batch", [1, 4])
 @every_architecture
 def test_probabilities_equal(tmp_path: Path, architecture: str, batch: int, with_noise: bool) -> None:
-    network = published("rainbow", architecture)
-    if with_noise:
-        draw_noise(network, torch.Generator().manual_seed(1))
-    agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(network, with_noise=with_noise)))
+    network, agent = both("rainbow", architecture, tmp_path, with_noise=with_noise)
     assert isinstance(agent.network, CategoricalNetwork)
     obs = frames(batch)
     with torch.no_grad():
         ours, theirs = agent.network(obs, agent.network.weights()), network.log_probabilities(obs)
     assert ours.std() > 0.01, "something to compare"
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-
-
-@every_architecture
-@every_agent
-def test_the_sizes_are_read_from_the_snapshot(tmp_path: Path, name: str, architecture: str) -> None:
-    path = saved(tmp_path / "x.pth", snapshot_of(published(name, architecture)))
-    args = network_args(
-        options.parse(["--game", "pong", "--model", str(path)], "test", ""), snapshot.load(path, "--model")
-    )
-    assert (args.agent, args.get("architecture"), args.history_length, args.get("hidden_size")) == (
-        name,
-        architecture,
-        STACK,
-        HIDDEN,
-    )
-    if name == "rainbow":
-        assert args.get("atoms") == ATOMS
-    else:
-        assert args.get("quantile_embedding_dim") == EMBEDDING
-
-
-@every_agent
-def test_the_format_of_older_files(tmp_path: Path, name: str) -> None:
-    network = published(name)
-    path = saved(tmp_path / "x.pth", snapshot_of(network), legacy=True)
-    assert path.read_bytes()[:2] != b"PK", "not a zip file"
-    for key, value in loaded_agent(path).network.named_parameters():
-        assert torch.equal(value, network.state_dict()[key])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -198,6 +172,7 @@ def step_of(agent: QLearningAgent) -> dict[str, Tensor]:
 def test_further_training_goes_on_with_adam_as_it_was(tmp_path: Path, name: str, legacy: bool) -> None:
     network, optimiser, content = trained(name, legacy=legacy)
     path = saved(tmp_path / "x.pth", content, legacy=legacy)
+    assert (path.read_bytes()[:2] == b"PK") != legacy, "older files are no zip files"
     rates = "--lr-IQN 1e-2 --adam-eps-IQN 1e-3 --lr-Rainbow 1e-2 --adam-eps-Rainbow 1e-3".split()
     agent = loaded_agent(path, *rates, learns=True)
     ours, theirs = ([key for key, _ in of.named_parameters()] for of in (agent.network, network))
@@ -283,10 +258,9 @@ def test_an_agent_that_does_not_learn_asks_for_no_moments(tmp_path: Path, capsys
 def test_settings_of_our_snapshots_say_what_shapes_do_not() -> None:
     content = snapshot_of(published("rainbow"))
     args = options.parse(["--game", "pong"], "test", "")
-    for settings in ("3", "[]", "{", 7):  # somebody else's
-        assert network_args(args, content | {"settings": settings}).get("V_max") == 10
-    theirs = network_args(args, content | {"settings": '{"V_min": -3.0, "V_max": 4.0, "history_length": 8}'})
-    assert (theirs.get("V_min"), theirs.get("V_max"), theirs.history_length) == (-3, 4, STACK), (
-        "shapes go before settings"
-    )
-    assert theirs.replace(V_min=-10.0, V_max=10.0) == network_args(args, content)
+    theirs = [f'{{"agent": {agent}}}' for agent in ("[]", "{}", "null", "3", '"dqn"')]
+    for settings in ("3", "[]", "{", 7, '{"V_min": "a", "replay_frequency": true}', *theirs):  # somebody else's
+        assert network_args(args, content | {"settings": settings}) == network_args(args, content)
+    ours = network_args(args, content | {"settings": '{"V_min": -3.0, "V_max": 4.0, "history_length": 8}'})
+    assert (ours.agent, ours.get("V_min"), ours.get("V_max"), ours.history_length) == ("rainbow", -3, 4, STACK)
+    assert ours.replace(V_min=-10.0, V_max=10.0) == network_args(args, content), "shapes go before settings"

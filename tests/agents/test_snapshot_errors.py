@@ -146,24 +146,9 @@ def test_an_evaluation_refuses_settings_that_make_no_sense(
         network_args(options.parse(["--game", "pong"], "test", ""), content)
 
 
-@pytest.mark.parametrize("agent", [[], {}, None, 3, "dqn"])
-def test_an_agent_that_nobody_has_is_read_from_the_shapes(agent: Any) -> None:
-    content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {"settings": json.dumps({"agent": agent})}
-    assert network_args(options.parse(["--game", "pong"], "test", ""), content).agent == "rainbow"
-
-
 def test_right_options_of_the_snapshot_s_agent_are_taken_without_its_name() -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3))
     args = network_args(options.parse(["--game", "pong", "--atoms", "3", "--V-min", "-7"], "test", ""), content)
     assert (args.agent, args.get("atoms"), args.get("V_min")) == ("rainbow", 3, -7)
     with pytest.raises(UserError, match=r"^--atoms: None has learned with 3, not 21; leave it out$"):
         network_args(options.parse(["--game", "pong", "--atoms", "21"], "test", ""), content)
-
-
-def test_settings_of_another_type_are_not_ours() -> None:
-    content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {
-        "settings": '{"V_min": "a", "replay_frequency": true}'
-    }
-    args = options.parse(["--game", "pong"], "test", "")
-    assert network_args(args, content).get("V_min") == -10.0
-    assert network_args(args, content).replay_frequency == args.replay_frequency
