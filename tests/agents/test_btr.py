@@ -20,8 +20,8 @@ def read(words: str = "") -> Args:
     return parse(["--agent", "btr", *words.split()], "test", "")
 
 
-def built(args: Args, *, learns: bool = False) -> RainbowIqn:
-    agent = make_agent(args, ATARI, CPU, learns=learns, seed=2)
+def built(args: Args) -> RainbowIqn:
+    agent = make_agent(args, ATARI, CPU, learns=False, seed=2)
     assert isinstance(agent, RainbowIqn)
     return agent
 

@@ -30,11 +30,10 @@ def check_push(push: Push, size: int, dtype: torch.dtype = torch.uint8) -> None:
         stack = pushed
 
 
-def check_stack_at(function: StackAt, rows: int, size: int, batch: int = 2000) -> None:
-    """Stack at any row of `batch` windows cut anywhere, and compare with the stacks of the episodes."""
+def check_stack_at(function: StackAt, rows: int, size: int) -> None:
+    """Stack at any row of 2000 windows cut anywhere, and compare with the stacks of the episodes."""
     rng = np.random.default_rng([rows, size])
-    starts = rng.integers(0, 30, batch)
-    index = rng.integers(0, rows, batch)
+    starts, index = rng.integers(0, 30, 2000), rng.integers(0, rows, 2000)
     streams = [random_stream(rng, start + rows, (2, 3)) for start in starts]
     obs = np.stack([s.obs[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B, 2, 3]
     step_type = np.stack([s.step_type[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B]

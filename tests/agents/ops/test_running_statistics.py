@@ -38,10 +38,10 @@ def normalised(statistics: RunningStatistics, numbers: Tensor) -> Tensor:
     return found
 
 
-def numbers_of(seed: int, rows: int = 500) -> Tensor:
+def numbers_of(seed: int) -> Tensor:
     """Draw numbers [N, 3, 2] of different means and spreads, all a good deal off 0."""
     rng = np.random.default_rng(seed)
-    return torch.from_numpy(rng.normal(rng.normal(0, 30, SHAPE), rng.uniform(0.1, 5, SHAPE), (rows, *SHAPE)))
+    return torch.from_numpy(rng.normal(rng.normal(0, 30, SHAPE), rng.uniform(0.1, 5, SHAPE), (500, *SHAPE)))
 
 
 def check(merge: Callable[[Moments, Moments], Moments], seed: int) -> None:
