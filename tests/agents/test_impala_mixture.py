@@ -95,6 +95,8 @@ def test_the_check_of_the_loss_notices_a_mean_over_a_term_s_own_rows(
         ("value_cloning", lambda real: lambda value, recorded, kept: real(value, recorded, torch.ones_like(kept))),
         ("trusted_rows", lambda real: lambda pi, mu, threshold: real(mu, pi, threshold)),
         ("impact_log_ratio", lambda real: lambda pi, _, mu, rho: real(pi, mu, mu, rho)),
+        ("impact_log_ratio", lambda real: lambda pi, target, mu, rho: real(pi, mu, target, rho)),
+        ("impact_log_ratio", lambda real: lambda pi, target, mu, _: real(pi, target, mu, 1e9)),
     ],
 )
 def test_the_check_of_the_loss_notices(name: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:

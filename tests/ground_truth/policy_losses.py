@@ -12,12 +12,6 @@ def ppo(ratio: Numbers, advantage: Numbers, low: float, high: float) -> float:
     return -sum(min(r * a, min(max(r, low), high) * a) for r, a in rows) / len(ratio)
 
 
-def impact(pi: Numbers, target: Numbers, mu: Numbers, advantage: Numbers, clip: float, rho: float) -> float:
-    """Return minus the surrogate of arXiv 1912.00167, of the probabilities of the actions taken."""
-    ratio = [min(m / t, rho) * p / m for p, t, m in zip(pi, target, mu, strict=True)]
-    return ppo(ratio, advantage, 1 - clip, 1 + clip)
-
-
 def awr(log_pi: Numbers, advantage: Numbers, beta: float, largest: float) -> float:
     """Return the mean of the weighted negative log-probabilities (arXiv 1910.00177)."""
     rows = zip(log_pi, advantage, strict=True)
