@@ -1,5 +1,7 @@
 """`--layer-norm`: each stream's hidden layer is normalised by itself, before its ReLU."""
 
+from typing import TypeVar
+
 import numpy as np
 import pytest
 import torch
@@ -13,16 +15,18 @@ B, N, H, A = 5, 4, 7, 3
 FIELD = Field((6,), "uint8")
 
 
-def normalised(network: QuantileNetwork | CategoricalNetwork) -> None:
-    """Give the norms scales and shifts that differ."""
+Network = TypeVar("Network", QuantileNetwork, CategoricalNetwork)
+
+
+def made(kind: type[Network], numbers: int, precision: torch.dtype = torch.float32) -> Network:
+    """Make a network with noise, whose norms have scales and shifts that differ."""
+    network = kind(NetworkSpec(FIELD, 2, A, H, 0.5, precision=precision, layer_norm=True), numbers)
     draw = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in network.norms.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=draw))
-
-
-def spec_of(precision: torch.dtype = torch.float32) -> NetworkSpec:
-    return NetworkSpec(FIELD, 2, A, H, 0.5, precision=precision, layer_norm=True)
+    network.draw_noise(draw)
+    return network
 
 
 def slow_hidden(inputs: Array, weights: Weights, network: QuantileNetwork | CategoricalNetwork) -> list[Array]:
@@ -50,13 +54,10 @@ def stacks() -> Tensor:
 @torch.no_grad()
 def test_quantiles_equal_a_slow_transcription() -> None:
     # Mutations: one norm over both streams; the ReLU first; the norms exchanged; no norm in `best_actions`.
-    network, obs = QuantileNetwork(spec_of(), 8), stacks()
-    normalised(network)
-    network.draw_noise(torch.Generator().manual_seed(2))
+    network, obs = made(QuantileNetwork, 8), stacks()
     weights, taus = network.weights(), torch.rand(N, B, generator=torch.Generator().manual_seed(3))
     cosines = np.cos(taus.double().numpy().reshape(-1, 1) * np.pi * np.arange(1, 9))
-    embedding = (part.double().numpy() for part in (network.iqn_fc.weight, network.iqn_fc.bias))
-    weight, bias = embedding
+    weight, bias = (part.double().numpy() for part in (network.iqn_fc.weight, network.iqn_fc.bias))
     features = network.features(obs).double().numpy()
     modulated = np.maximum(cosines @ weight.T + bias, 0) * np.tile(features, (N, 1))
     expected = slow_duel(slow_hidden(modulated, weights, network), weights, 1).reshape(N, B, A)
@@ -67,9 +68,7 @@ def test_quantiles_equal_a_slow_transcription() -> None:
 
 @torch.no_grad()
 def test_atoms_equal_a_slow_transcription() -> None:
-    network, obs = CategoricalNetwork(spec_of(), 5), stacks()
-    normalised(network)
-    network.draw_noise(torch.Generator().manual_seed(2))
+    network, obs = made(CategoricalNetwork, 5), stacks()
     weights = network.weights()
     logits = slow_duel(slow_hidden(network.features(obs).double().numpy(), weights, network), weights, 5)
     expected = logits - np.log(np.exp(logits).sum(2, keepdims=True))
@@ -79,8 +78,7 @@ def test_atoms_equal_a_slow_transcription() -> None:
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_gradients_reach_the_norms_and_actors_get_them_whole(precision: torch.dtype) -> None:
     # Mutation: publish the norms in bfloat16.
-    network = QuantileNetwork(spec_of(precision), 8)
-    network.draw_noise(torch.Generator().manual_seed(2))
+    network = made(QuantileNetwork, 8, precision)
     network(stacks(), torch.rand(N, B), network.weights()).square().mean().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in network.norms.parameters())
     published = network.published()

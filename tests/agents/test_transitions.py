@@ -127,21 +127,16 @@ def check_truth(played: Played, found: Transitions, case: Case) -> None:
 
 def check(case: Case, seed: int = 0, broken: Callable[[Any], Any] | None = None) -> None:
     played = play(case, seed)
-    ring = played.replay.ring
-    assert isinstance(ring, MemoryRing)
+    assert isinstance(played.replay.ring, MemoryRing)
     with pytest.MonkeyPatch.context() as patch:
         if broken:
             patch.setattr(windows, "cut", broken(windows.cut))
-        check_transitions(played, case)
-
-
-def check_transitions(played: Played, case: Case) -> None:
-    for _ in range(12):
-        batch = played.replay.sample(case.batch, 0.5)
-        assert isinstance(batch.rows, RingRows)
-        fast = played.agent.transitions(batch)
-        check_bits(fast, played.agent.transitions(copied(batch)))
-        check_truth(played, fast, case)
+        for _ in range(12):
+            batch = played.replay.sample(case.batch, 0.5)
+            assert isinstance(batch.rows, RingRows)
+            fast = played.agent.transitions(batch)
+            check_bits(fast, played.agent.transitions(copied(batch)))
+            check_truth(played, fast, case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

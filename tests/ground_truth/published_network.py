@@ -44,12 +44,8 @@ class PublishedNetwork(nn.Module):
         architecture: str = "canonical", std: float = 0.1,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.actions, self.atoms, self.embedding, self.canonical = (
-            actions,
-            atoms,
-            embedding,
-            architecture == "canonical",
-        )
+        self.actions, self.atoms, self.embedding = actions, atoms, embedding
+        self.canonical = architecture == "canonical"
         features, outputs = TRUNKS[architecture], atoms or 1
         if self.canonical:
             self.conv1 = nn.Conv2d(stack, 32, 8, stride=4, padding=1)
@@ -92,18 +88,14 @@ class PublishedNetwork(nn.Module):
         return self.duel(self.trunk(frames)).log_softmax(2)
 
 
-def noise_of(inputs: int, outputs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Factorised noise for weights [outputs, inputs] and biases [outputs], f(x) = sgn(x) √|x| of Gaussians."""
-    x, y = torch.randn(inputs, generator=generator), torch.randn(outputs, generator=generator)
-    noise_in, noise_out = x.sign() * x.abs().sqrt(), y.sign() * y.abs().sqrt()
-    return noise_out[:, None] * noise_in[None, :], noise_out
-
-
 def draw_noise(network: PublishedNetwork, generator: torch.Generator) -> None:
+    """Draw factorised noise, f(x) = sgn(x) √|x| of Gaussians for inputs and outputs."""
     for layer in network.children():
         if isinstance(layer, NoisyLinear):
             outputs, inputs = layer.weight_mu.shape
-            layer.weight_epsilon, layer.bias_epsilon = noise_of(inputs, outputs, generator)
+            x, y = torch.randn(inputs, generator=generator), torch.randn(outputs, generator=generator)
+            noise_in, layer.bias_epsilon = x.sign() * x.abs().sqrt(), y.sign() * y.abs().sqrt()
+            layer.weight_epsilon = layer.bias_epsilon[:, None] * noise_in[None, :]
 
 
 def snapshot_of(network: PublishedNetwork, *, with_noise: bool = True, optimiser: Any = None) -> dict[str, Any]:
