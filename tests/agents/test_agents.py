@@ -199,8 +199,7 @@ def test_the_target_network_follows_at_multiples_of_its_period_also_after_a_resu
     for step in (59, 60, 64):
         agent.update(batch)
         agent.count_update(step)
-    for key, value in agent.network.state_dict().items():
-        assert torch.equal(value, resumed.network.state_dict()[key]), "a resumed agent goes on exactly"
+    torch.testing.assert_close(agent.network.state_dict(), resumed.network.state_dict(), rtol=0, atol=0)
 
 
 def test_a_resume_keeps_the_learning_rate_of_the_command_line() -> None:
