@@ -8,14 +8,12 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
 from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
-from tests.specs import discrete
+from tests.specs import ATARI
 
-FRAME = Field((84, 84), "uint8")
 MARKS = [2_500_000, 12_500_000, 25_000_000, 50_000_000]  # agent steps of four frames
 
 
@@ -25,7 +23,7 @@ def args_of(*more: str) -> options.Args:
 
 @pytest.fixture(scope="module")
 def agent() -> Agent:
-    return make_agent(args_of(), discrete(FRAME.shape, FRAME.dtype, 18), torch.device("cpu"), learns=True, seed=1)
+    return make_agent(args_of(), ATARI, torch.device("cpu"), learns=True, seed=1)
 
 
 def test_the_points_are_saber_s_marks_and_even_intervals() -> None:
@@ -78,7 +76,7 @@ def test_an_evaluation_and_another_run_take_them(
     assert content.keys() == {"settings", "model_state_dict"}
     args = network_args(options.parse(["--game", "pong", "--model", str(path)], "test", ""), content)
     assert (args.get("hidden_size"), args.replay_frequency) == (5, 7)
-    other = make_agent(args_of(), discrete(FRAME.shape, FRAME.dtype, 18), torch.device("cpu"), learns=True, seed=2)
+    other = make_agent(args_of(), ATARI, torch.device("cpu"), learns=True, seed=2)
     snapshot.restore_weights(other, content)
     assert capsys.readouterr().out == "Adam begins anew: the snapshot holds weights alone\n"
     assert snapshot.weights_hash(other.parts["model"]) == snapshot.weights_hash(agent.parts["model"])  # type: ignore[arg-type]
