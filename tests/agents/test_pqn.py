@@ -38,8 +38,26 @@ def test_the_share_of_random_actions_falls_with_the_run_s_steps(step: int | None
     assert abs(others - share * (1 - 1 / ACTIONS)) < 0.04  # five standard deviations
 
 
+def targets_of(agent: Pqn, batch: Batch) -> list[float]:
+    """Return the targets of all learnable rows by the paper's algorithm 1, row by row."""
+    inputs, _ = agent.learning_inputs(batch)
+    with torch.no_grad():
+        best = agent.network(inputs)[0].amax(2)  # [T + 1, B]
+    reward, discount, step_type = (
+        part[agent.spec.prefix :] for part in (batch.reward, batch.discount, batch.step_type)
+    )
+    trace, following, found = agent._options.trace_lambda, best[-1], list[float]()
+    for t in reversed(range(len(best) - 1)):
+        mixed = trace * following + (1 - trace) * best[t + 1]
+        target = agent.shown_reward(reward[t + 1]) + agent._learning.discount * discount[t + 1] * mixed
+        is_last = step_type[t] == StepType.LAST
+        found += target[~is_last].tolist()
+        following = torch.where(is_last, best[t], target)
+    return sorted(found)
+
+
 def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
-    # Mutation: compute the targets in each epoch, or in each update.
+    # Mutations: compute the targets in each epoch, or in each update; bootstrap from the mean of the actions.
     agent = agent_of("pqn", "--lr-PQN", "0.1", "--epochs", "3", "--minibatches", "4")
     seen: list[tuple[Tensor, Tensor]] = []
     step = agent._step
@@ -51,7 +69,7 @@ def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
 
     agent._step = MethodType(watched, agent)
     batch = batch_of(agent)
-    before = [weight.detach().clone() for weight in agent.network.parameters()]
+    before, expected = [weight.detach().clone() for weight in agent.network.parameters()], targets_of(agent, batch)
     agent.update(batch, 0.0)
     assert all(not torch.equal(a, b) for a, b in zip(before, agent.network.parameters(), strict=True))
     epochs = []
@@ -61,6 +79,7 @@ def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
     learnable = int((batch.step_type[agent.spec.prefix : -1] != StepType.LAST).sum())
     assert len(epochs[0]) == learnable, "each learnable row is learned from once an epoch"
     assert epochs[0] == epochs[1] == epochs[2]
+    assert sorted(target for _, target in epochs[0]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize(("decays", "share"), [("True", 0.25), ("False", 1.0)])
