@@ -23,7 +23,8 @@ class Optimiser(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments alone, onto the device where these settings want them."""
         own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
-        groups = [group | kept for group, kept in zip(state_dict["param_groups"], own, strict=True)]
+        given = state_dict["param_groups"]  # PyTorch refuses another number of groups, in words
+        groups = [*(group | kept for group, kept in zip(given, own, strict=False)), *given[len(own) :]]
         super().load_state_dict(state_dict | {"param_groups": groups})
 
 

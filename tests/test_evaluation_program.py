@@ -83,8 +83,9 @@ def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartp
 
 @pytest.mark.parametrize("words", ["--agent impala --lstm-size 5", "--agent r2d2 --lstm-size 5", "--agent reinforce"])
 def test_agents_with_a_memory_or_a_policy_play_too(evaluations: Evaluations, tmp_path: Path, words: str) -> None:
-    path = save_untrained(tmp_path / "model.pth", [*CARTPOLE, *words.split(), "--hidden-size", "8"], specs.CARTPOLE)
-    code, out, errors = evaluations.run(path, "--evaluation-episodes", "3", "--evaluation-workers", "1")
+    options = [*CARTPOLE, *words.split(), "--hidden-size", "8"]  # those of the training fit, though not all are used
+    path = save_untrained(tmp_path / "model.pth", options, specs.CARTPOLE)
+    code, out, errors = evaluations.run(path, *options, "--evaluation-episodes", "3", "--evaluation-workers", "1")
     assert (code, errors) == (0, "") and "3 episodes" in out
     assert [row[0] for row in evaluations.rows("CartPole-v1_model_seed123.csv")] == ["0", "1", "2"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rainbow_iqn_apex.agents.optimisation import Objective, OptimisationStep
+from rainbow_iqn_apex.agents.optimisation import Objective, OptimisationStep, clip_gradients
 from rainbow_iqn_apex.agents.optimisers import Adam, Optimiser, RMSProp
 
 CPU = torch.device("cpu")
@@ -73,3 +73,10 @@ def test_a_weight_that_would_not_be_trained_is_refused() -> None:
     actor, critic = both.objectives()
     with pytest.raises(ValueError, match=r"shape \(\) has no gradient"):
         step([actor._replace(loss=-both.critic(both.actor(both.input)).mean()), critic])
+
+
+def test_a_weight_without_a_gradient_is_not_clipped() -> None:
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    weights[0].grad = torch.tensor([3.0, 4.0])
+    assert clip_gradients(weights, 0.5) == 5 and weights[1].grad is None
+    torch.testing.assert_close(weights[0].grad, torch.tensor([0.3, 0.4]))

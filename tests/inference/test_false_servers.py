@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ GREETINGS: dict[str, Callable[[Talk], None]] = {
     "a long challenge": lambda talk: talk.link.sendall(LENGTH.pack(1 << 27) + bytes(1 << 17)),
     "an endless challenge": lambda talk: talk.dribble(),
     "a challenge of other fields": lambda talk: talk.link.sendall(frame(b'{"nonce":"' + b"0" * 32 + b'","x":1}')),
-    "no chunks of an agent": lambda talk: talk.greet(spec={"stack": -1}),
+    "no chunks of an agent": lambda talk: talk.greet(spec=asdict(make("impala-lstm").spec) | {"stack": -1}),
     "forms of nothing": lambda talk: talk.greet(answer={"actions": ((-1,), "int32")}),
 }
 
