@@ -22,7 +22,7 @@ DEVICE = "cuda:0"
 )
 def test_a_run_of_a_gpu_goes_on_and_is_evaluated(redis_port: int, run_name: str, tmp_path: Path, family: str) -> None:
     words = FAMILIES.get(family, [*SHORT_CHAIN, "--agent", family])
-    words = [*words, *f"--disable-cuda {DEVICE == 'cpu'} --learn-start 600 --T-max {T_MAX}".split()]
+    words = [*words, *f"--disable-cuda False --learn-start 600 --T-max {T_MAX}".split()]
     with System(redis_port, run_name, tmp_path, words) as system:
         system.wait_for(LEARNER, f"/ {T_MAX}", 8)
         system.restart(LEARNER, signal.SIGTERM)

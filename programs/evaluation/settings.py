@@ -47,12 +47,11 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     sizes = _sizes(args, saved)
     learner = args.replace(agent=sizes["agent"])
     asked = _with_game(learner, _settings(learner, saved))
-    settings = _settings(asked, saved)
-    unused = asked.own.UNUSED
-    stack = None if "history_length" in unused else settings.get("history_length")
+    settings = {name: value for name, value in _settings(asked, saved).items() if name not in asked.own.UNUSED}
+    stack = settings.get("history_length")
     if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes show a stack's channels, each of its colours
         sizes["history_length"] = stack
-    of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings.keys() - unused} | sizes
+    of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings} | sizes
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):
         raise UserError("\n".join(errors))
     kept = args.given & of_policy.keys() if args.force else frozenset()
