@@ -60,7 +60,7 @@ class Client(redis.Redis):
     mode: str  # of the server: standalone, cluster or sentinel
     aside: Callable[[], "Aside"]  # opens a connection that gives up at once, for what may be lost
 
-    def of(self, _key: str) -> "Client":
+    def of(self, _key: str | bytes) -> "Client":
         """Return the connection to the server of a key: one server holds them all."""
         return self
 
@@ -136,7 +136,7 @@ class Aside(redis.Redis):
 
     away: "Away"
 
-    def of(self, _key: str) -> "Aside":
+    def of(self, _key: str | bytes) -> "Aside":
         """Return the connection to the server of a key; see `Client.of`."""
         return self
 

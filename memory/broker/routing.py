@@ -185,7 +185,7 @@ class _Routed:
         pinned._slot = slot
         return pinned
 
-    def of(self, key: str) -> Self:
+    def of(self, key: str | bytes) -> Self:
         """Return the connection to the server of a key, wherever that is."""
         return self._at(slot_of(key))
 

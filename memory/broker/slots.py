@@ -7,9 +7,9 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 SLOTS = REDIS_CLUSTER_HASH_SLOTS
 
 
-def slot_of(key: str) -> int:
+def slot_of(key: str | bytes) -> int:
     """Return the slot of a key, as a cluster computes it."""
-    return key_slot(key.encode())
+    return key_slot(key if isinstance(key, bytes) else key.encode())
 
 
 @cache

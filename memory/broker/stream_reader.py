@@ -63,7 +63,7 @@ class StreamReader(threading.Thread):
         self._quarantine = Quarantine(client, keys)
         self._keys = keys
         self._actors: dict[bytes, int] = {}  # by the key of the log
-        self._positions: dict[Any, Any] = {}
+        self._positions: dict[bytes, bytes] = {}
         self._validators: dict[int, StreamValidator] = defaultdict(StreamValidator)
         self._joins = keys.actors.encode()
         for actor, start in actors.items():
@@ -75,7 +75,7 @@ class StreamReader(threading.Thread):
         self._owns = owns
         self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
         self._turn = 0
-        self._looked: dict[Any, Any] = {}  # positions at the last look for messages that are gone
+        self._looked: dict[bytes, bytes] = {}  # positions at the last look for messages that are gone
         self._next_look = time.monotonic() + _LOOK_S
         self._left = threading.Event()
 
@@ -107,7 +107,8 @@ class StreamReader(threading.Thread):
         if not self._careful:
             try:
                 with self._client.replies_up_to(READ_BYTES):
-                    reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
+                    positions: Any = self._positions  # redis-py declares dictionaries of its own types only
+                    reply: Any = self._client.xread(positions, count=_READ_COUNT, block=BLOCK_MS)
                 return [(stream, [raw_message(*item) for item in items]) for stream, items in reply]
             except ReplyTooLargeError:
                 self._careful = True

@@ -33,7 +33,7 @@ Redis 6.2 are used, and none that touches the keys of others.
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
@@ -44,6 +44,8 @@ from rainbow_iqn_apex.memory.broker.slots import tag_of_shard
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
 MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
+
+_Key = TypeVar("_Key", str, bytes)
 
 
 @dataclass(frozen=True)
@@ -276,14 +278,14 @@ class Scripts:
         """Replace the stream of actors by one of these."""
         self._lead(self._enlist, keys, token, [keys.actors], actors)
 
-    def passed(self, positions: dict[Any, Any]) -> dict[Any, bytes]:
+    def passed(self, positions: dict[_Key, bytes]) -> dict[_Key, bytes]:
         """Return, by stream, the position after which all entries will come: later than given if unread ones are gone.
 
         A server that was started again may have lost the entries up to a position: then an earlier one is returned.
         """
         return dict(zip(positions, self._passed(list(positions), list(positions.values())), strict=True))
 
-    def read(self, positions: dict[Any, Any], most: int) -> list[tuple[Any, list[RawMessage]]]:
+    def read(self, positions: dict[_Key, bytes], most: int) -> list[tuple[_Key, list[RawMessage]]]:
         """Return the messages after these positions, by stream: at most `most` bytes of them, but at least one message.
 
         A message that is larger than `most` by itself is cut to its beginning.

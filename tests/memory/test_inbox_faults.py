@@ -2,23 +2,44 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Away, Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
+from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
 from tests.memory.links import actor_link, entries_of
+from tests.servers import BUNDLED
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
+
+
+@pytest.fixture(scope="module")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with started(Cluster(tmp_path_factory.mktemp("cluster") / "nodes", BUNDLED, 1, replicas=False)) as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(params=["one server", "a cluster"])
+def any_client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Connected to one server, and to a cluster, where each command finds its server by a key."""
+    if request.param == "one server":
+        yield request.getfixturevalue("client")
+    else:
+        with closing(open_servers(find_server("", 0, request.getfixturevalue("cluster_url"), {}))) as client:
+            yield client
 
 
 def wait_calls(inbox: ExperienceReader) -> dict[str, Callable[[], object]]:
@@ -105,9 +126,10 @@ def test_a_read_brings_no_more_bytes_than_it_may(
 
 
 def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
-    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
+    any_client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: no `rotate`."""
+    client = any_client
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.stream_reader.READ_BYTES", 100_000)
     say(client, keys, 0, 1, *[b"z" * 99_000] * 30)
     say(client, keys, 1, 1, episode(0))
@@ -117,9 +139,10 @@ def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
 
 
 def test_messages_that_go_unread_are_named_and_passed(
-    client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
+    any_client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mutations: `_pass_gone` that does nothing, that passes what an actor has just sent, or counts as read only."""
+    client = any_client
     log = keys.log(1)
     say(client, keys, 1, 1, episode(0))
     with client.pipeline() as pipe:  # the reader sees none of 2 to 4
