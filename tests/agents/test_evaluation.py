@@ -19,7 +19,7 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.program import best_median_worst, run_evaluation
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
-from rainbow_iqn_apex.programs.evaluation.settings import network_args, other_rules, trained_steps
+from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, network_args, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, number_of_workers
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
@@ -42,15 +42,19 @@ def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
 @pytest.mark.parametrize("agent", sorted(AGENTS.keys() - {"reinforce"}))
 def test_a_snapshot_of_any_agent_plays_a_game_and_is_known_by_its_weights(agent: str, tmp_path: Path) -> None:
     # Mutations: the hash of weights that the player has rounded; sizes of the network that are not the snapshot's;
-    # compare a common option that the agent does not use, and that its snapshot so does not hold as it was given.
+    # compare, or record, a common option that the agent does not use: its snapshot does not hold what was given.
     words = f"--agent {agent} --preset cpu --game breakout --hidden-size 24 --disable-cuda --precision bfloat16"
     words += " --replay-frequency 3"
     path = save_untrained(tmp_path / "model.pth", words.split(), ATARI)
     content = snapshot.load(path, "--model")
     args = network_args(options.parse(["--disable-cuda"], "test", ""), content)
     assert (args.agent, args.game, args.get("hidden_size")) == (agent, "breakout", 24)
-    in_words_of_training = network_args(options.parse(words.split(), "test", ""), content)
+    in_words_of_training, without_agent = (
+        network_args(options.parse(given, "test", ""), content) for given in (words.split(), words.split()[4:])
+    )
     assert in_words_of_training.get("hidden_size") == 24
+    cpu = torch.device("cpu")
+    assert decisive_settings(without_agent, cpu) == decisive_settings(in_words_of_training, cpu)
     trained = make_agent(options.parse(words.split(), "test", ""), ATARI, torch.device("cpu"), learns=True, seed=3)
     player = EpisodePlayer(args, content["model_state_dict"], threading.Event())
     assert player.weights_hash == snapshot.weights_hash(trained.model)
