@@ -76,7 +76,9 @@ class RMSProp(Optimiser, torch.optim.RMSprop):
 
     _warned_capturable_if_run_uncaptured = True
 
-    def __init__(self, parameters: Any, lr: float, eps: float, decay: float, device: torch.device) -> None:
+    def __init__(
+        self, parameters: list[torch.nn.Parameter], lr: float, eps: float, decay: float, device: torch.device
+    ) -> None:
         rate = torch.tensor(lr, device=device)
         super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type != "cpu")
         for group in self.param_groups:

@@ -241,11 +241,10 @@ class QLearningAgent(Agent):
         scale = self._learning.reward_scale
         return return_ if scale == 1 else return_ * scale
 
-    def noisy(self, network: Any) -> Weights:
+    def noisy(self, network: DuellingNetwork) -> Weights:
         """Return weights of a network under noise of their own: each forward pass of a loss draws anew."""
         network.draw_noise(self.generator)
-        weights: Weights = network.weights()
-        return weights
+        return network.weights()
 
     def sample_taus(self, *shape: int) -> Tensor:
         """Draw uniformly in [0, 1)."""

@@ -31,6 +31,7 @@ from rainbow_iqn_apex.memory.broker.timed_socket import TimedSocket
 from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 
 BrokerError: Final = redis.RedisError
+Argument = str | bytes | int  # of a command
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 NoScriptError: Final = redis.exceptions.NoScriptError
 _Kind = TypeVar("_Kind", bound=redis.Redis)
@@ -84,7 +85,7 @@ class Client(redis.Redis):
         self.away.given_up = False
         return answer
 
-    def once(self, *args: Any) -> Any:
+    def once(self, *args: Argument) -> Any:
         """Send a command; raises BrokerError if the server refuses the command, for whatever reason."""
         self.away.begin()
         with waiting.waiting("the Redis server"):
@@ -148,7 +149,7 @@ class Aside(redis.Redis):
         """Return what tells the server of a key from others."""
         return None
 
-    def batch(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def batch(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """Send commands together; return their replies, and errors in the place of replies."""
         return send_together(self, [(command, {}) for command in commands])
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.memory.broker.connection import (
+    Argument,
     Aside,
     BrokerError,
     Client,
@@ -85,7 +86,7 @@ class ReportStore:
         Raises ViewsRefusedError, when the report is written, if this user may not publish views.
         """
         channel = self._keys.view(actor)
-        commands: list[tuple[Any, ...]] = [("SET", self._key(actor), report, "EX", _KEPT_S)]
+        commands: list[tuple[Argument, ...]] = [("SET", self._key(actor), report, "EX", _KEPT_S)]
         commands.append(("PUBSUB NUMSUB", channel))
         if view:
             commands.append(("PUBLISH", channel, view))

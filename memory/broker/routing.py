@@ -13,7 +13,7 @@ from typing import Any, Self
 import redis
 from redis.exceptions import AskError, ClusterDownError, MovedError, ReadOnlyError, TryAgainError
 
-from rainbow_iqn_apex.memory.broker.connection import Aside, Away, Client, send_together
+from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Away, Client, send_together
 from rainbow_iqn_apex.memory.broker.places import Address, Place, Places
 from rainbow_iqn_apex.memory.broker.slots import slot_of
 
@@ -111,7 +111,7 @@ class Route:
         _reply(replicas)  # raises where the Redis user may not wait
         return answer
 
-    def batch(self, slots: Sequence[int], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def batch(self, slots: Sequence[int], commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """Send commands for these slots, to each server together, those of slots that have moved once more."""
         replies: dict[int, Any] = dict.fromkeys(range(len(commands)))
         left = list(replies)
@@ -125,7 +125,7 @@ class Route:
                 self.places.move(slots[i], _target(replies[i], Place(masters[i])))
         return list(replies.values())
 
-    def _batch(self, master: Address, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _batch(self, master: Address, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         try:
             replies = send_together(self.node(master), [(command, {}) for command in commands])
         except (redis.ConnectionError, redis.TimeoutError):
@@ -171,7 +171,7 @@ class _Routed:
     _route: Route
     _slot: int | None = None
 
-    def _slot_for(self, args: Sequence[Any]) -> int:
+    def _slot_for(self, args: Sequence[object]) -> int:
         if self._slot is not None:
             return self._slot
         keys = (arg.decode(errors="replace") if isinstance(arg, bytes) else arg for arg in args)
@@ -248,7 +248,7 @@ class RoutedAside(_Routed, Aside):
         """Send a command."""
         return self._route.send(self._slot_for(args), (args, options))
 
-    def batch(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def batch(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """As `Aside.batch`."""
         return self._route.batch([self._slot_for(command) for command in commands], commands)
 

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import Number, parse, parse_json
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
-from rainbow_iqn_apex.memory.broker.connection import Aside, Client
+from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
@@ -181,12 +181,14 @@ def actors_read(client: Client, keys: Keys) -> list[int]:
     return [actor for actor, sequence in enumerate(cast(list[bytes | None], read)) if sequence is not None]
 
 
-def record_fields(record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None) -> dict[Any, Any]:
+def record_fields(
+    record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
+) -> dict[Any, Argument]:
     """Return the fields of the record as the registry holds them.
 
     `read` and `evaluated` hold, by actor and by evaluation actor, the number up to which the log was read.
     """
-    fields: dict[Any, Any] = {
+    fields: dict[Any, Argument] = {
         "run_id": record.run_id,
         "status": record.status,
         "wire": record.wire_version,

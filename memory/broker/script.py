@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rainbow_iqn_apex.memory.broker.connection import Client, NoScriptError
+from rainbow_iqn_apex.memory.broker.connection import Argument, Client, NoScriptError
 
 _TRIES = 3
 
@@ -17,7 +17,7 @@ class Script:
         self._durable = durable
         self._run = client.register_script(text)
 
-    def __call__(self, keys: Sequence[str | bytes], values: Sequence[Any] = ()) -> Any:
+    def __call__(self, keys: Sequence[str | bytes], values: Sequence[Argument] = ()) -> Any:
         """Run the script, also where the server is restarted between its loading and its run.
 
         At last its text is sent: a node to which a slot moves is asked before it is loaded with scripts.

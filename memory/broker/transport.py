@@ -32,12 +32,13 @@ Redis 6.2 are used, and none that touches the keys of others.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
-from rainbow_iqn_apex.memory.broker.connection import Client, ResponseError
+from rainbow_iqn_apex.memory.broker.connection import Argument, Client, ResponseError
 from rainbow_iqn_apex.memory.broker.script import Script
 from rainbow_iqn_apex.memory.broker.slots import tag_of_shard
 
@@ -234,7 +235,7 @@ class Scripts:
         another client has used one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
         """
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
-        values: list[Any] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
+        values: list[Argument] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
         try:
             known = self._commit(names, values)
         except ResponseError as error:
@@ -266,7 +267,7 @@ class Scripts:
         values = [part for item in weights.items() for part in item]
         return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), int(replicate), *values])
 
-    def write_record(self, keys: Keys, token: bytes, fields: dict[Any, Any]) -> None:
+    def write_record(self, keys: Keys, token: bytes, fields: dict[str, Argument]) -> None:
         """Write fields of the run's record."""
         self._lead(self._record, keys, token, [], [part for field in fields.items() for part in field])
 
@@ -294,7 +295,7 @@ class Scripts:
         streams = zip(positions, found, strict=True)
         return [(stream, [RawMessage(*message) for message in messages]) for stream, messages in streams if messages]
 
-    def _lead(self, script: Any, keys: Keys, token: bytes, more: list[str], arguments: list[Any]) -> int:
+    def _lead(self, script: Script, keys: Keys, token: bytes, more: list[str], arguments: Sequence[Argument]) -> int:
         try:
             return int(script([keys.learner_lease, keys.run, *more], [token, keys.run_id, *arguments]))
         except ResponseError as error:

@@ -18,12 +18,12 @@ import hashlib
 import hmac
 import struct
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from rainbow_iqn_apex.common.schema import Count, parse, parse_json, parse_record
+from rainbow_iqn_apex.common.schema import Count, T, parse, parse_json, parse_record
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
@@ -107,7 +107,7 @@ def say(greeting: Struct) -> bytes:
     return frame(msgspec.json.encode(greeting))
 
 
-def hear(data: bytes, kind: type[Any]) -> Any:
+def hear(data: bytes, kind: type[T]) -> T:
     """Return a greeting of this kind; raises Refusal for anything else."""
     try:
         return parse(parse_json(data), kind)

@@ -73,7 +73,7 @@ def inference_targets() -> dict[str, Target]:
 
 
 def _greetings(spec: ChunkSpec, forms: Forms) -> Target:
-    kinds = (Challenge, Hello, Welcome)
+    kinds: tuple[type[Challenge | Hello | Welcome], ...] = (Challenge, Hello, Welcome)
     good = (
         Challenge(_NONCE),
         Hello(proof(_SECRET, "client", _NONCE), _NONCE, 3, evaluates=False),
@@ -86,8 +86,7 @@ def _greetings(spec: ChunkSpec, forms: Forms) -> Target:
         return data[:1] + changed
 
     def read(data: bytes) -> Challenge | Hello | Welcome:
-        heard: Challenge | Hello | Welcome = hear(data[1:], kinds[data[0]])
-        return heard
+        return hear(data[1:], kinds[data[0]])
 
     samples = [bytes([number]) + say(greeting)[LENGTH.size :] for number, greeting in enumerate(good)]
     return Target(0.05, samples, forge, read, lambda _: None, (Refusal,))
