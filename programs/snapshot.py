@@ -172,7 +172,8 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = Tr
 
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
-    whose, moments = type(optimiser).__name__, RMSPROP if isinstance(optimiser, torch.optim.RMSprop) else ADAM
+    whose = type(optimiser).__name__
+    moments = ADAM if isinstance(optimiser, torch.optim.Adam | torch.optim.RAdam) else RMSPROP
     if f"optimiser{_SUFFIX}" not in snapshot:
         print(f"{whose} begins anew: the snapshot holds weights alone", flush=True)
         return
