@@ -39,6 +39,11 @@ class Ended(NamedTuple):
     out: str
     errors: str
 
+    def succeeded(self) -> str:
+        """Return what it has printed; fails the test unless it has ended in good order, without an error."""
+        assert (self.code, self.errors) == (0, ""), self
+        return self.out
+
 
 class Handle(Protocol):
     """A process as whatever has started it hands it over: `subprocess.Popen` does."""

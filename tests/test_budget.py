@@ -200,8 +200,7 @@ UPDATES |= {name: f"--agent impala {words}" for name, words in MIXTURES.items()}
 def test_an_update_takes_no_more_than_estimated_and_at_least_half(name: str) -> None:
     # Mutations: leave out what a library sorts anew, the activations, or the rows of the burn-in; of a mixture the
     # batches ahead, or what tables measure.
-    code, out, errors = run("-m", "tests.update_memory", *UPDATES[name].split(), seconds=200)
-    assert (code, errors) == (0, "")
+    out = run("-m", "tests.update_memory", *UPDATES[name].split(), seconds=200).succeeded()
     used, estimated = map(int, out.split())
     assert used <= estimated <= 2 * used, (used, estimated)
 

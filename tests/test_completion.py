@@ -23,9 +23,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the scripts of two programs."""
     folder = tmp_path_factory.mktemp("scripts")
     for program in ("launch_learner.py", "saber_report.py"):
-        code, out, errors = run(program, "--print-completion", "bash")
-        assert (code, errors) == (0, "")
-        (folder / program).write_text(out)
+        (folder / program).write_text(run(program, "--print-completion", "bash").succeeded())
     return folder
 
 
@@ -44,8 +42,8 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_bash_completes_options_choices_and_files(scripts: Path, line: str, expected: str) -> None:
     words = shlex.split(line)
-    code, out, errors = run("--norc", "-c", BASH, "bash", scripts / words[0], *words, program="bash")
-    assert (code, out.split(), errors) == (0, expected.split(), "")
+    out = run("--norc", "-c", BASH, "bash", scripts / words[0], *words, program="bash").succeeded()
+    assert out.split() == expected.split()
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])

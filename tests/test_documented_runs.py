@@ -62,8 +62,7 @@ def test_one_machine(place: Workplace, processes: Processes) -> None:
     assert (results / "tutorial" / "Reward_CartPole-v1.html").exists()
     for words in (look, [*evaluation, *SHORT], report):
         program = sys.executable if words[0] == "python" else words[0]
-        ended = processes.start(*words[1:], program=program, cwd=place.folder).end(120)
-        assert (ended.code, ended.errors) == (0, "")
+        processes.start(*words[1:], program=program, cwd=place.folder).end(120).succeeded()
     assert len(list((results / "tutorial" / "evaluations").glob("*.csv"))) == 1
     assert (results / "report" / "saber.html").exists()
 
@@ -105,8 +104,7 @@ def test_two_machines(place: Workplace, processes: Processes) -> None:
     started = [process for command in rest if (process := terminal.type(command))]
     assert len(started) == 3, "a learner and two actors"
     for process in started:
-        ended = process.end(240)
-        assert (ended.code, ended.errors) == (0, "")
+        process.end(240).succeeded()
     scores = (place.folder / "results" / "two" / "CartPole-v1.csv").read_text().splitlines()[1:]
     assert {line.split(",")[2] for line in scores} == {"0", "1"}
 
@@ -121,8 +119,7 @@ def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Proc
     server, learner, actor = (terminal.type(command) for command in named[:3])
     assert server and learner and actor
     for process in (learner, actor):
-        ended = process.end(400)
-        assert (ended.code, ended.errors) == (0, "")
+        process.end(400).succeeded()
     shutil.copytree(place.folder / "results", place.folder / "other_results")
     evaluation, *reports = commands("README.md", section(README, "Scores to cite"))[:3]
     newest = "--model", "results/"  # the weights at 10 million frames, which the README names, are not there
@@ -133,7 +130,6 @@ def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Proc
     ):
         typed = terminal.type(command, *more)
         assert typed
-        ended = typed.end(400)
-        assert (ended.code, ended.errors) == (0, "")
+        typed.end(400).succeeded()
     assert len(list((place.folder / "films").glob("*.webm"))) >= 1
     assert (place.folder / "report" / "saber.html").exists()

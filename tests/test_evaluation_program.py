@@ -65,8 +65,7 @@ def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartp
     seen = {}
     for workers in ("1", "3"):
         options = [*CARTPOLE[:2], "--evaluation-episodes", "40", "--evaluation-workers", workers, "--seed", "8"]
-        code, out, errors = evaluations.run(cartpole, *options)
-        assert (code, errors) == (0, "")
+        out = evaluations.run(cartpole, *options).succeeded()
         path = evaluations.folder / "evaluations" / "CartPole-v1_cart_seed8.csv"
         assert out.splitlines()[-1] == f"episodes: {path}"
         seen[workers] = (out, path.read_bytes())
@@ -85,8 +84,8 @@ def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartp
 def test_agents_with_a_memory_or_a_policy_play_too(evaluations: Evaluations, tmp_path: Path, words: str) -> None:
     options = [*CARTPOLE, *words.split(), "--hidden-size", "8"]  # those of the training fit, though not all are used
     path = save_untrained(tmp_path / "model.pth", options, specs.CARTPOLE)
-    code, out, errors = evaluations.run(path, *options, "--evaluation-episodes", "3", "--evaluation-workers", "1")
-    assert (code, errors) == (0, "") and "3 episodes" in out
+    more = ["--evaluation-episodes", "3", "--evaluation-workers", "1"]
+    assert "3 episodes" in evaluations.run(path, *options, *more).succeeded()
     assert [row[0] for row in evaluations.rows("CartPole-v1_model_seed123.csv")] == ["0", "1", "2"]
 
 
@@ -123,8 +122,7 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
     children = process.children()
     assert len(children) >= 2
     process.press_ctrl_c()
-    code, out, errors = process.end()
-    assert (code, errors) == (0, "")
+    out = process.end().succeeded()
     assert len(rows := evaluations.rows(SCORES)) >= 30
     assert sum(line.startswith("episode ") for line in out.splitlines()) == len(rows)
     assert f"\n{len(rows):,} episodes" in out
@@ -142,8 +140,7 @@ def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     process.wait_for(f"{cartpole} plays")
     time.sleep(after_s)
     process.press_ctrl_c()
-    code, _, errors = process.end()
-    assert (code, errors) == (0, "")
+    process.end().succeeded()
 
 
 @pytest.mark.slow
@@ -153,8 +150,7 @@ def test_ctrl_c_does_not_wait_for_a_process_that_still_loads(evaluations: Evalua
     workers = workers_of(process)
     workers[0].suspend()
     process.press_ctrl_c()
-    code, _, errors = process.end(120)
-    assert (code, errors) == (0, "")
+    process.end(120).succeeded()
     wait_for_ends(workers)
 
 
@@ -167,8 +163,7 @@ def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, car
     header, *lines = whole.splitlines(keepends=True)
     kept = [line for number, line in enumerate(lines) if number % 7 < 4]
     path.write_bytes(header + b"".join(kept))
-    code, resumed, errors = evaluations.run(cartpole, *more)
-    assert (code, errors) == (0, "")
+    resumed = evaluations.run(cartpole, *more).succeeded()
     assert resumed.splitlines()[0] == f"{undisturbed.splitlines()[0]}; {len(kept)} of them in {path}"
     assert resumed.splitlines()[1:] == undisturbed.splitlines()[1:]
     assert path.read_bytes() == whole
@@ -229,8 +224,7 @@ def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:
     evaluations.folder.mkdir()
     path = cartpole.rename(evaluations.folder / "last_model_CartPole-v1_2000.pth")
     (evaluations.folder / "best_model_CartPole-v1.pth").touch()
-    code, out, errors = evaluations.run(evaluations.folder, "--evaluation-episodes", "2", "--evaluation-workers", "1")
-    assert (code, errors) == (0, "")
+    out = evaluations.run(evaluations.folder, "--evaluation-episodes", "2", "--evaluation-workers", "1").succeeded()
     assert out.splitlines()[:2] == [
         f"The newest snapshot in {evaluations.folder} is {path.name}",
         f"{path} plays CartPole-v1: 2 episodes on cpu",
@@ -271,8 +265,7 @@ def test_a_card_holds_what_the_hub_reads_and_is_evaluated_to_the_same_scores(
     (card / ".git").mkdir(parents=True)  # as a clone of the hub's empty folder
     few = ["--env", "gymnasium:CartPole-v1", "--evaluation-workers", "1", "--evaluation-episodes"]
     for episodes in ("5", "3"):  # a card takes the place of an older one
-        code, out, errors = evaluations.run(cartpole, *few, episodes, "--export", str(card))
-        assert (code, errors) == (0, ""), out
+        out = evaluations.run(cartpole, *few, episodes, "--export", str(card)).succeeded()
     assert f"model card: {card}, with" in out
     _, head, body = (card / "README.md").read_text().split("---\n", 2)
     page = yaml.safe_load(head)
@@ -295,8 +288,7 @@ def test_a_card_holds_what_the_hub_reads_and_is_evaluated_to_the_same_scores(
     (model,) = card.glob("*.pth")
     other = tmp_path / "other"
     more = ["--config", str(card / "settings.yaml"), "--path-to-results", str(other)]
-    code, out, errors = evaluations.run(card, *few, "3", *more)
-    assert (code, errors) == (0, "") and f"{model} plays CartPole-v1: 3 episodes" in out
+    assert f"{model} plays CartPole-v1: 3 episodes" in evaluations.run(card, *few, "3", *more).succeeded()
     (again,) = (other / "evaluations").glob("*.csv")
     assert again.read_text().splitlines()[1:] == [",".join(row) for row in rows[:3]]
 

@@ -120,8 +120,7 @@ def test_each_command_is_there_under_its_name(place: Path) -> None:
     found = {path.name for path in (place / "venv" / "bin").glob("apex-*")}
     assert found == PROJECT["scripts"].keys() >= {"apex-learner", "apex-actor", "apex-inference", "apex-eval"}
     for command in found:
-        code, out, errors = call(place, command, "--help")
-        assert (code, errors) == (0, "") and out.startswith(f"usage: {command} ")
+        assert call(place, command, "--help").succeeded().startswith(f"usage: {command} ")
         assert f"-F _shtab_{command.replace('-', '_')} {command}\n" in (
             call(place, command, "--print-completion", "bash").out
         )
@@ -167,15 +166,13 @@ def test_a_run_by_the_commands(place: Path, own_server: RedisServer, processes: 
     learner.wait_for("apex-actor --id-actor 0 --")  # the command for whom it waits for
     actor = processes.start("--id-actor", "0", *small, program=str(bin_ / "apex-actor"), cwd=empty)
     for process in (learner, actor):
-        code, out, errors = process.end(120)
-        assert (code, errors) == (0, ""), out
+        process.end(120).succeeded()
     (start,) = json.loads((empty / "results" / "CartPole-v1.json").read_text())["starts"]
     assert start["commit"] == "unknown"
     more = ["--config", "results/CartPole-v1.yaml", "--model", "results", "--evaluation-episodes", "3"]
-    code, out, errors = call(place, "apex-eval", *more, "--evaluation-workers", "2")
-    assert (code, errors) == (0, "") and "3 episodes" in out
-    code, _, errors = call(place, "apex-report", "results", "--output", "report")
-    assert (code, errors) == (0, "") and (empty / "report" / "saber.html").exists()
+    assert "3 episodes" in call(place, "apex-eval", *more, "--evaluation-workers", "2").succeeded()
+    call(place, "apex-report", "results", "--output", "report").succeeded()
+    assert (empty / "report" / "saber.html").exists()
 
 
 @pytest.mark.slow
@@ -198,8 +195,7 @@ def test_apex_train_starts_everything_beside_modules_of_the_users_own(place: Pat
     log = folder / "results" / "mine" / "CartPole-v1.csv"
     train.wait_until(lambda: log.exists() and log.read_text().count("\n") > 20, "episodes")
     train.send(signal.SIGINT)
-    code, out, errors = train.end()
-    assert (code, errors) == (0, "")
+    out = train.end().succeeded()
     *_, saved, go_on = out.splitlines()
     assert saved == "apex-train: all is stopped and saved"
     assert Path(BUNDLED).name in re.findall("Redis: started (.*) at", out)[0]
@@ -207,8 +203,8 @@ def test_apex_train_starts_everything_beside_modules_of_the_users_own(place: Pat
     assert Path(f"{emulator}.titles").read_text().split("\n") == ["learner", "actor 0", ""]
     assert "Stopping: saving what there is" in Path(f"{emulator}.lines").read_text()
     again = shlex.split(go_on.partition(" with: ")[2])
-    code, out, errors = run(*again[1:], program=again[0], cwd=folder, environment=environment, seconds=120)
-    assert (code, errors) == (0, "") and "apex-train: the learner has ended with exit code 0" in out
+    out = run(*again[1:], program=again[0], cwd=folder, environment=environment, seconds=120).succeeded()
+    assert "apex-train: the learner has ended with exit code 0" in out
     record = json.loads(log.with_suffix(".json").read_text())
     assert record["reached"] >= 30000
 
@@ -234,15 +230,14 @@ def test_agent_and_environment_of_another_package(place: Path, processes: Proces
     words += ["--port-redis", str(free_port())]
     for steps in ("10000", "20000"):  # the second goes on where the first has ended
         train = processes.start(*words, "--T-max", steps, program=program, cwd=folder, environment=clean_environment())
-        code, out, errors = train.end(120)
-        assert (code, errors) == (0, ""), out
+        out = train.end(120).succeeded()
     assert "Resuming from" in out
     record = json.loads((folder / "results" / "corridor.json").read_text())
     assert record["starts"][-1]["settings"]["agent"] == "linear" and record["reached"] >= 20000
     more = ["--model", "results", "--evaluation-episodes", "20"]
-    code, out, errors = run(*more, program=str(place / "venv" / "bin" / "apex-eval"), cwd=folder)
+    out = run(*more, program=str(place / "venv" / "bin" / "apex-eval"), cwd=folder).succeeded()
     mean = re.search(r"(?m)^  mean +(\S+)", out)
-    assert (code, errors) == (0, "") and mean and float(mean[1]) > 0.5, out
+    assert mean and float(mean[1]) > 0.5, out
 
 
 @pytest.mark.slow

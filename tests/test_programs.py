@@ -49,9 +49,7 @@ SHORT = [*FREE, *"--learn-start 600 --T-max 2400 --nb-actor 2 --log-interval 600
 def test_two_actors_without_lockstep(run: Run, tmp_path: Path, rainbow_only: str) -> None:
     more = [*SHORT, "--rainbow-only", rainbow_only, "--nb-env-per-actor", "3"]
     for process in [run.start(who, *more) for who in (LEARNER, "0", "1")]:
-        code, out, errors = process.end(90)
-        assert (code, errors) == (0, ""), out
-        check_log(out, who=0 if process is run.processes[LEARNER] else 1)
+        check_log(process.end(90).succeeded(), who=0 if process is run.processes[LEARNER] else 1)
     lines = (tmp_path / "results" / "chain.csv").read_text().splitlines()[1:]
     keys = [tuple(line.split(",")[2:5]) for line in lines]
     assert len(set(keys)) == len(keys), "no episode twice"
@@ -63,8 +61,7 @@ def test_two_actors_without_lockstep(run: Run, tmp_path: Path, rainbow_only: str
 def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, tmp_path: Path) -> None:
     more = [*FREE, *"--learn-start 600 --T-max 1200 --keep-checkpoints 2 --force --replay-frequency 100".split()]
     for process in [run.start(who, *more) for who in (LEARNER, "0")]:
-        code, out, errors = process.end(90)
-        assert (code, errors) == (0, ""), out
+        process.end(90).succeeded()
     kept = snapshot.load(tmp_path / "results" / "model_chain_1200.pth", "test")
     assert kept["T_actors"] < 1200 <= kept["T_learner"], "or this shows nothing"
 
@@ -139,17 +136,15 @@ def test_a_refusal_names_agents_and_spaces(run: Run, tmp_path: Path) -> None:
 
 def test_every_program_has_a_version() -> None:
     line = rf" {re.escape(__version__)} \(commit ([0-9a-f]{{7,}}(\+changes)?|unknown)\)\n"
-    names = "launch_learner launch_actor launch_inference test_multiple_seed saber_report run_status dashboard"
-    for name in names.split():
-        ended = run_program(f"{name}.py", "--version")
-        assert (ended.code, ended.errors) == (0, "") and re.fullmatch(f"{name}.py{line}", ended.out)
+    names = "launch_actor launch_inference test_multiple_seed saber_report run_status dashboard"
     module = "rainbow_iqn_apex.programs."
     for name, words in (
+        *((f"{name}.py", [f"{name}.py"]) for name in names.split()),
         ("start_learning_atari.sh", ["-m", f"{module}start", "start_learning_atari.sh"]),
         ("apex-redis", ["-c", f"from {module}redis_program import main; main()"]),
         ("launch_learner.py", ["launch_learner.py", "--game", "pong"]),
     ):
-        assert re.fullmatch(f"{name}{line}", run_program(*words, "--version").out)
+        assert re.fullmatch(f"{name}{line}", run_program(*words, "--version").succeeded())
 
 
 def test_too_small_a_memory_limit_is_one_line() -> None:

@@ -51,8 +51,7 @@ def played(episode: int, seed: int, game: str = GAME, action: int = ACTION) -> s
 def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None:
     """Its sixth action is the emulator's code 6, as nobody fires in Skiing."""
     path = snapshot(tmp_path / "published.pth", "rainbow_iqn", actions=9)
-    code, out, errors = evaluate(path, "--evaluation-episodes", "1", "--seed", "8", game="skiing")
-    assert (code, errors) == (0, ""), out
+    out = evaluate(path, "--evaluation-episodes", "1", "--seed", "8", game="skiing").succeeded()
     _, episode, *_ = out.splitlines()
     score, *_, steps, end = played(0, 8, "skiing", 6).split(", ")
     assert episode.startswith(f"episode 0: {score}, ") and episode.endswith(f", {steps}, {end}")
@@ -63,9 +62,7 @@ def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None
 @pytest.mark.parametrize(("name", "more"), [("rainbow_iqn", []), ("rainbow", ["--evaluation-workers", "1"])])
 def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name: str, more: list[str]) -> None:
     path = snapshot(tmp_path / "published.pth", name)
-    code, out, errors = evaluate(path, "--evaluation-episodes", "2", "--seed", "8", *more)
-    assert (code, errors) == (0, ""), out
-    lines = out.splitlines()
+    lines = evaluate(path, "--evaluation-episodes", "2", "--seed", "8", *more).succeeded().splitlines()
     assert [line for line in lines if line.startswith("episode ")] == [
         f"episode {episode}: {played(episode, 8)}" for episode in range(2)
     ]
@@ -91,8 +88,7 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
         errors = training.refusal(LEARNER, *model)
         assert errors == "launch_learner.py: error: --atoms: the snapshot's weights need 6, is 51\n"
         learner, actor = training.start(LEARNER, *model, "--atoms", "6"), training.start("0", "--atoms", "6")
-        code, out, errors = learner.end(120)
-        assert (code, errors) == (0, "")
+        out = learner.end(120).succeeded()
         assert actor.finish(120) == 0
     assert f"Starting from the weights of {path}\n" in out and "Adam goes on with the snapshot's moments" in out
     trained = torch.load(last_models(tmp_path, GAME)[0], weights_only=True)

@@ -47,8 +47,7 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
     more += ["--export", str(tmp_path / "card")]
-    code, out, errors = evaluations.run(path, *more)
-    assert (code, errors) == (0, ""), out
+    out = evaluations.run(path, *more).succeeded()
     assert "did not repeat itself" not in out
     rows = {int(row[0]): row for row in evaluations.rows("breakout_brick_seed123.csv")}
     scores = sorted((float(row[4]) for row in rows.values()), reverse=True)
@@ -105,8 +104,7 @@ def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations,
     process.wait_for("Recording again", seconds=300)
     process.wait_until(lambda: any(film.stat().st_size for film in films.glob(".*/.*.webm")), "a film")
     process.press_ctrl_c()
-    code, _, errors = process.end()
-    assert (code, errors) == (0, "")
+    process.end().succeeded()
     assert [
         film for film in films.iterdir() if not re.fullmatch(r"boxing_brick_seed123_\w+_episode\d\.webm", film.name)
     ] == []

@@ -52,5 +52,4 @@ def test_wrong_words_are_refused_in_a_line_and_nothing_starts(folder: Path, word
 
 
 def test_help(folder: Path) -> None:
-    code, out, errors = call(folder, "--help")
-    assert (code, errors) == (0, "") and out.startswith(f"usage: bash {WORDS}\n")
+    assert call(folder, "--help").succeeded().startswith(f"usage: bash {WORDS}\n")

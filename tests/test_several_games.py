@@ -211,8 +211,8 @@ def test_a_run_of_two_plays_logs_evaluates_and_resumes_both(redis_port: int, run
     (agent,) = Results(read_inputs([tmp_path])).agents
     assert {task.name: game.now_mean("saber") for task, game in agent.games.items()} == SCORES
     with Run(redis_port, run_name, tmp_path, ["--evaluation-episodes", "3", "--disable-cuda"]) as run:
-        code, out, errors = run.start(EVALUATION, "--model", str(tmp_path), *PAYING).end()
-    assert (code, errors) == (0, "") and all(f"plays {task}: 3 episodes" in out for task in SCORES)
+        out = run.start(EVALUATION, "--model", str(tmp_path), *PAYING).end().succeeded()
+    assert all(f"plays {task}: 3 episodes" in out for task in SCORES)
     logs = {path.name.partition("_last")[0]: path for path in (tmp_path / "evaluations").glob("*.csv")}
     found = {task: {episode.record.score_saber for episode in read_evaluation(path)} for task, path in logs.items()}
     assert found == {task: {score} for task, score in SCORES.items()}

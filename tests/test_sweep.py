@@ -201,9 +201,8 @@ def test_a_server_that_all_would_share_and_a_missing_file_are_refused(
 def test_an_array_of_slurm_runs_each_by_its_name(folder: Path, processes: Processes) -> None:
     """The script is run as sbatch would run it: by bash, with the number of a task."""
     write(folder, CARTPOLE + "seeds: [1, 2]\n")
-    code, out, errors = call(folder, "--slurm", "--at-once", 3, "--port-redis", free_port())
-    assert (code, errors) == (0, "")
-    assert out == "2 of 2 runs; submit them with: sbatch results/s/sweep.sbatch\n"
+    written = call(folder, "--slurm", "--at-once", 3, "--port-redis", free_port())
+    assert written == Ended(0, "2 of 2 runs; submit them with: sbatch results/s/sweep.sbatch\n", "")
     script = folder / "results" / "s" / "sweep.sbatch"
     text = script.read_text()
     assert "#SBATCH --array=0-1%3\n" in text and subprocess.run(["bash", "-n", script], check=False).returncode == 0
@@ -215,10 +214,8 @@ def test_an_array_of_slurm_runs_each_by_its_name(folder: Path, processes: Proces
         for task in ("0", "1")
     ]
     for name, task in zip(NAMES, tasks, strict=False):
-        code, out, errors = task.end(400)
-        assert (code, errors) == (0, "") and f"{name} has finished" in out
-    code, out, _ = call(folder, "--slurm")
-    assert (code, out) == (0, "all 2 runs have finished\n")
+        assert f"{name} has finished" in task.end(400).succeeded()
+    assert call(folder, "--slurm").succeeded() == "all 2 runs have finished\n"
     ports = [json.loads((folder / "results" / "s" / name / "sweep.json").read_text())["port"] for name in NAMES[:2]]
     assert ports[0] != ports[1]
 

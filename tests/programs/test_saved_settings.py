@@ -107,8 +107,7 @@ def test_a_run_is_repeated_by_the_file_beside_its_results(
         learner = processes.start("launch_learner.py", *given, environment=environment)
         actor = processes.start("launch_actor.py", "--id-actor", "0", *given, environment=environment)
         for process in (actor, learner):
-            code, out, errors = process.end(120)
-            assert (code, errors) == (0, ""), out
+            out = process.end(120).succeeded()
         return out
 
     results = tmp_path / "results"
@@ -122,7 +121,5 @@ def test_a_run_is_repeated_by_the_file_beside_its_results(
     kept = [path.read_bytes() for path in tmp_path.glob("*/*") if path.is_file() and path.parent.name != "redis"]
     assert len(kept) > 6 and not any(PASSWORD.encode() in content for content in kept)
     assert not {"host_redis", "port_redis", "redis_url"} & yaml.safe_load(saved.read_text()).keys()
-    code, out, errors = run(
-        *["test_multiple_seed.py", "--config", saved, "--model", results, "--evaluation-episodes", "2"], seconds=120
-    )
-    assert (code, errors) == (0, "") and "2 episodes" in out
+    more = ["--config", saved, "--model", results, "--evaluation-episodes", "2"]
+    assert "2 episodes" in run("test_multiple_seed.py", *more, seconds=120).succeeded()
