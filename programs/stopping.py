@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE = "Stopping: saving what there is"
@@ -17,6 +18,16 @@ def end_at_once() -> None:
     """Let both signals end the process without a traceback: nothing is there yet that could be saved."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Block signals within the block; a process that is started there inherits that, and gets none of them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_on_signals() -> threading.Event:

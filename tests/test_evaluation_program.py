@@ -135,7 +135,7 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
 def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     evaluations: Evaluations, cartpole: Path, after_s: float
 ) -> None:
-    # Mutation: `_interrupts_blocked` that blocks nothing.
+    # Mutation: `blocked` that blocks nothing.
     process = evaluations.start(cartpole, *ENDLESS)
     process.wait_for(f"{cartpole} plays")
     time.sleep(after_s)

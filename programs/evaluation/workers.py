@@ -30,6 +30,7 @@ from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
+from rainbow_iqn_apex.programs.stopping import blocked
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
@@ -151,7 +152,7 @@ class Processes:
 
     def _submit(self, waiting: Iterator[Task], running: dict[_Future, Task]) -> None:
         """Keep all processes busy; a million tasks at once would take minutes to submit, and to wait for."""
-        with self._deaths(), _interrupts_blocked():  # inherited: Ctrl-C reaches all, and this process stops the others
+        with self._deaths(), blocked(signal.SIGINT):  # Ctrl-C reaches all, and this process stops the others
             for task in islice(waiting, 2 * self._workers - len(running)):
                 try:
                     running[self._pool.submit(_play, task)] = task
@@ -186,15 +187,6 @@ class Processes:
 def _kill_children() -> None:
     for process in multiprocessing.active_children():
         process.kill()
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Weights:

@@ -7,8 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +15,10 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.opening import open_servers
-from rainbow_iqn_apex.programs.server_program import (
-    CONFIGURATION,
-    find_program,
-    process_file,
-    settings_of,
-)
+from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, process_file, settings_of
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
 _MOST_RESTARTS = 3
@@ -121,19 +116,6 @@ def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
     return False
 
 
-@contextmanager
-def _spared_by_slurm() -> Iterator[None]:
-    """Block SIGTERM in what starts meanwhile in a job of Slurm.
-
-    Slurm sends it to each process of a job that ends, and the server has to outlive those who save into it.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM] if "SLURM_JOB_ID" in os.environ else [])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 class RedisServer:
     """A server of our own, which is started again when it has died."""
 
@@ -150,7 +132,8 @@ class RedisServer:
         """Start it, and wait until it answers; raises RunError if it cannot."""
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
-            with _spared_by_slurm():
+            # Slurm sends SIGTERM to each process of a job that ends, and the server has to outlive those who save.
+            with blocked(*([signal.SIGTERM] if "SLURM_JOB_ID" in os.environ else [])):
                 self._process = subprocess.Popen(
                     [self._program.path, CONFIGURATION, *self._settings],
                     stdin=subprocess.DEVNULL,
