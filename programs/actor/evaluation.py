@@ -104,11 +104,8 @@ class EvaluationActor(Player):
             self._client.wait_for_change(newest + 1, waiting)
             newest = self._client.newest_version()
         if newest != self._version:  # also older ones, of a learner that goes on from its checkpoint
-            self._load(max(0, newest))
-
-    def _load(self, version: int) -> None:
-        self._weights, version = fetch_weights(self._client, self._policy, version, or_newest=True)
-        self._begin_with(version)
+            self._weights, version = fetch_weights(self._client, self._policy, max(0, newest), or_newest=True)
+            self._begin_with(version)
 
     def _begin_with(self, version: int) -> None:
         self._version = version

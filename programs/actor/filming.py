@@ -53,7 +53,10 @@ class Filmer:
             self._write(film, now)
         except BrokerError as error:
             self._next_try = now + _AGAIN_S
-            self._print_once(error)
+            if not self._has_printed:  # one line in the life of a process
+                self._has_printed = True
+                why = " ".join(str(error).split())[:200]
+                print(f"Not shown: Redis takes no film of an episode ({why})", flush=True)
 
     def _encode(self, record: EpisodeRecord, began: RunStatus, version: int) -> bytes:
         pictures = self._lapse.pictures()
@@ -81,12 +84,6 @@ class Filmer:
             return decode_info(found["best"]).score if found else None
         except FilmError:
             return None
-
-    def _print_once(self, error: Exception) -> None:
-        """Print one line in the life of a process."""
-        if not self._has_printed:
-            self._has_printed = True
-            print(f"Not shown: Redis takes no film of an episode ({' '.join(str(error).split())[:200]})", flush=True)
 
     def close(self) -> None:
         """Close the connection."""

@@ -37,7 +37,10 @@ class DashboardOptions(RedisOptions, PageOptions):
     @property
     def is_open(self) -> bool:
         """Whether other machines can reach the page."""
-        return not is_loopback(self.host)
+        try:
+            return not ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host != "localhost"
 
 
 def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Server]:
@@ -57,11 +60,3 @@ def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Serv
     if errors:
         raise UserError("\n".join(errors))
     return options, find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

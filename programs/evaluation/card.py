@@ -4,7 +4,6 @@ Nothing is uploaded here. The hub reads the head of README.md, whose `model-inde
 """
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -64,10 +63,11 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
     protocol = protocol_of(log.record.settings)
     rules = protocol.sentence if protocol else "rules not recorded"
     trained = "" if log.record.trained_steps is None else f", trained for {log.record.trained_steps:,} agent steps"
+    mean = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
     result = {
         "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
         "dataset": {"name": args.task, "type": args.task},
-        "metrics": [_metric(scores)],
+        "metrics": [{"type": "mean_reward", "name": "mean_reward", "value": mean, "verified": False}],
     }
     head = {
         "pipeline_tag": "reinforcement-learning",
@@ -91,8 +91,3 @@ Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its o
 `scores.json` how they were played (weights {log.record.weights}, commit {", ".join(log.record.commits)}), and
 `settings.yaml` the settings.
 """
-
-
-def _metric(scores: Sequence[float]) -> dict[str, Any]:
-    value = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
-    return {"type": "mean_reward", "name": "mean_reward", "value": value, "verified": False}

@@ -85,15 +85,11 @@ def csv_name(args: Args) -> str:
     return f"{args.task}_{args.model.stem}_seed{args.seed}{drawn}.csv"
 
 
-def _from_folder(folder: Path, model: Path) -> str:
-    """Return the path of a snapshot relative to `folder`: it stays right when both are moved together."""
-    return str(Path(os.path.relpath(model.parent.resolve(), folder.resolve())) / model.name)
-
-
 def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, device: torch.device) -> EvaluationLog:
     assert args.model is not None
+    folder = os.path.relpath(args.model.parent.resolve(), path.parent.resolve())  # so that both can be moved together
     record = EvaluationRecord(
-        model=_from_folder(path.parent, args.model),
+        model=str(Path(folder) / args.model.name),
         weights=weights,
         seed=args.seed,
         settings=decisive_settings(args, device),
