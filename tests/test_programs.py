@@ -45,9 +45,8 @@ SHORT = [*FREE, *"--learn-start 600 --T-max 2400 --nb-actor 2 --log-interval 600
 
 @pytest.mark.slow
 @pytest.mark.redis
-@pytest.mark.parametrize("rainbow_only", ["0", "1"])
-def test_two_actors_without_lockstep(run: Run, tmp_path: Path, rainbow_only: str) -> None:
-    more = [*SHORT, "--rainbow-only", rainbow_only, "--nb-env-per-actor", "3"]
+def test_two_actors_without_lockstep(run: Run, tmp_path: Path) -> None:
+    more = [*SHORT, "--nb-env-per-actor", "3"]
     for process in [run.start(who, *more) for who in (LEARNER, "0", "1")]:
         check_log(process.end(90).succeeded(), who=0 if process is run.processes[LEARNER] else 1)
     lines = (tmp_path / "results" / "chain.csv").read_text().splitlines()[1:]
@@ -83,12 +82,6 @@ def test_the_command_for_a_missing_process_is_complete(given: str) -> None:
         assert (python, script) == ("python", program)
         there = options.parse(words, program, "")
         assert there == dataclasses.replace(here, id_actor=id_actor, **own)
-
-
-def test_the_command_for_a_missing_actor_is_the_documented_one() -> None:
-    given = "--memory-capacity 100000 --learn-start 8000 --log-interval 2500"
-    assert launch_command(options.parse(given.split(), "", ""), 0) == f"python launch_actor.py --id-actor 0 {given}"
-    assert launch_command(options.parse(given.split(), "", ""), -1) == f"python launch_learner.py {given}"
 
 
 def test_lockstep_logs_two_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,10 +14,9 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
-from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
 from rainbow_iqn_apex.programs.learner import evaluations
-from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations, evaluation_record
+from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER
 from tests.deadline import wait_until
@@ -26,7 +25,7 @@ Record = dict[str, int | float | str]
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 SCORE: Record = {
     "T_actors": 400, "T_learner": 396, "version": 4, "score_5min": 1.5, "score_30min": 2.0, "score_saber": -2.0,
-    "length": 7, "end": "stuck",
+    "length": 7, "end": "stuck", "episode": 99,  # the log numbers episodes by their place
 }  # fmt: skip
 REACH = ProgressBound(5, 500)
 
@@ -80,6 +79,7 @@ def told(client: Client, name: str) -> dict[bytes, bytes]:
 
 
 def test_scores_are_logged_and_then_leave_redis(client: Client, run_name: str, tmp_path: Path) -> None:
+    # Mutation: number episodes as their actor does.
     keys = Keys(run_name, "id", evaluation=True)
     with learner(client, run_name, tmp_path, afresh=True) as (link, taken):
         taken.take()
@@ -226,14 +226,3 @@ def test_a_key_of_another_type_ends_no_run(
         taken.take()
         taken.take_rest()
         assert capsys.readouterr().out == "", "it says so once"
-
-
-def test_an_actor_takes_no_other_s_place(client: Client, run_name: str) -> None:
-    with evaluator(client, run_name, 0) as one, ActorClient(client, run_name, "id", 0, threading.Event()) as other:
-        assert one.lease.token != other.lease.token, "an actor and an evaluation actor may have the same number"
-
-
-def test_a_record_is_numbered_by_its_place() -> None:
-    record = evaluation_record(Episode(SCORE), ChunkId(3, 8))
-    assert (record.actor, record.env, record.episode, record.version) == (3, 0, 7, 4)
-    assert evaluation_record(Episode(SCORE | {"episode": 99}), ChunkId(3, 8)) == record, "not by what it says"
