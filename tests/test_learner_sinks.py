@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments import extras as environment_extras
 from rainbow_iqn_apex.options.sink_options import PACKAGES, SinkOptions, check_sinks
 from rainbow_iqn_apex.programs.dashboard import extra
@@ -98,23 +99,14 @@ def forget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, module, raising=False)
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(name, monkeypatch)
-    with pytest.raises(UserError) as refused:
-        check_sinks(SinkOptions(**{name: 9400 if name == "metrics_port" else True}))  # type: ignore[arg-type]
-    flag, package = name.replace("_", "-"), re.escape(PACKAGES[name][1])
-    assert re.fullmatch(
-        rf"--{flag}: needs an extra that is missing \(.*\); .* -m pip install '{package}'", str(refused.value)
-    )
-
-
-def test_all_missing_extras_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extras_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PACKAGES:
         forget(name, monkeypatch)
     with pytest.raises(UserError) as refused:
         check_sinks(SinkOptions(tensorboard=True, metrics_port=9400, wandb=True, trackio=True))
-    assert str(refused.value).count("\n") == 3
+    for line, (name, (_, package)) in zip(str(refused.value).splitlines(), PACKAGES.items(), strict=True):
+        told = rf"{flag_of(name)}: needs an extra that is missing \(.*\); .* -m pip install '{re.escape(package)}'"
+        assert re.fullmatch(told, line)
     check_sinks(SinkOptions())
 
 

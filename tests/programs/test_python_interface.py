@@ -56,18 +56,11 @@ def test_an_interrupt_saves_and_stops_all(tmp_path: Path, processes: Processes) 
     assert "all is stopped and saved" in out and list(log.parent.glob("last_model_*"))
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"learning_start": 5}, "--learning-start=5: no such option"),
-        ({"env": "cartpole"}, "--env: there is no environment 'cartpole'"),
-        ({"T_max": "many"}, "--T-max: expected a whole number, got 'many'"),
-    ],
-)
-def test_wrong_options_are_exceptions(options: dict[str, object], error: str) -> None:
+def test_wrong_options_are_exceptions() -> None:
     with pytest.raises(UserError) as caught:
-        rainbow_iqn_apex.train(**options)
-    assert str(caught.value).startswith(error)
+        rainbow_iqn_apex.train(learning_start=5, T_max="many")
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("--learning-start=5: no such option") and second.startswith("--T-max: expected a whole num")
 
 
 def test_a_missing_snapshot_is_an_exception(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.processes import ROOT, clean_environment
 
 COMMANDS = [
     "launch_learner.py --print-completion fish",
-    "test_multiple_seed.py --print-completion bash",
     "saber_report.py --print-completion zsh",
     *(f"run_status.py --port-redis {{port}} {options}" for options in ("", "--json", "--json --watch")),
     pytest.param("dashboard.py --print-completion bash", marks=needs_dashboard),
