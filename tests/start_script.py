@@ -89,12 +89,7 @@ def kill_all_in(folder: Path) -> None:
 def copy_project(folder: Path, stand_in: str) -> None:
     """Copy the real script, configuration and packages, and put a stand-in into the place of the launchers."""
     folder.mkdir()
-    for name in (
-        "start_learning_atari.sh",
-        "make_environment.sh",
-        "redis_rainbow_6379.conf",
-        "args.py",
-    ):
+    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
         shutil.copy(ROOT / name, folder)
     unfinished = shutil.ignore_patterns("*.pyc.*", "*.tmp.*")  # that Python and numba write at this moment
     for link in (ROOT / PACKAGE).iterdir():

@@ -4,7 +4,6 @@ import csv
 import re
 import signal
 import sys
-import time
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -129,13 +128,10 @@ def test_learners_that_were_stopped_or_lost_one_go_on_exactly(
                 system.start(actor)
         else:
             lead, other = system.learners
-            began = time.monotonic()
             other.send(signal.Signals[how])
             assert lead.finish(60) == 1
-            ended = time.monotonic() - began
             assert len(lines := errors_of(lead)) == 1, lines
             assert GONE in lines[0]
-            print(f"ended after {ended:.1f} sec")
             other.send(signal.SIGKILL)
             other.finish(60)
         system.start_learners()

@@ -141,8 +141,7 @@ def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
         assert f"REDIS_PASSWORD={secret}" in variables and len(variables) == 2
         lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
         assert not [line for line in lines if secret in line]
-        workplace.press_ctrl_c()
-        assert workplace.exit_code(60) == 0, workplace.output
+        workplace.stop(60)
         assert workplace.has_saved("actor0")
 
 
