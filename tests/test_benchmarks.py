@@ -298,3 +298,31 @@ def test_the_table_shows_rates_ratios_and_what_was_wanted() -> None:
     lines = table(Comparison("sample", rates, {"ours": 0.55})).splitlines()
     assert lines[2] == "| limit | 3,000 1/s | 1 (1 to 1) |  |"
     assert lines[3] == "| ours | 1,800 1/s | 0.6 (0.5 to 0.75) | 0.55 |"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("benchmark", "firsts"),
+    [
+        ("replay", {"copying": "copy of 116 MB", "sample 32": "gather alone", "sample 512": "gather alone"}),
+        ("environment", {"space_invaders": "raw ale.act", "processes": "ours, one process"}),
+    ],
+)
+def test_a_quick_comparison_prints_tables_and_writes_them(
+    benchmark: str, firsts: dict[str, str], tmp_path: Path
+) -> None:
+    words = ["--quick", "--repeats", "2", "--json", tmp_path / "found.json"]
+    code, out, errors = run("-m", "benchmarks", benchmark, *words, seconds=300)
+    assert code == 0, errors
+    assert any(line.startswith("| ours |") for line in out.splitlines())
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["machine"]["cores"] > 0 and found["commit"]
+    measured = {one["name"]: one for one in found["comparisons"]}
+    assert measured.keys() >= firsts.keys()
+    for name, one in measured.items():
+        assert f"| {name} | rate" in out
+        first, *others = one["rates"]
+        assert first["name"] == firsts.get(name, "ours, sample") and first["ratios"] == [1.0, 1.0]
+        for rate in others:
+            assert rate["ratios"] == pytest.approx([a / b for a, b in zip(rate["rates"], first["rates"], strict=True)])
+        assert one["wanted"].keys() <= {rate["name"] for rate in others}
