@@ -61,7 +61,8 @@ def test_a_name_may_stand_for_many() -> None:
     assert args.entry(31).env == "dmlab:rooms_exploit_deferred_effects" != args.entry(0).env == args.entry(30).env
 
 
-def test_a_long_list_has_a_name_that_files_can_have() -> None:
+def test_modules_and_long_lists_have_names_that_files_can_have() -> None:
+    assert task_name("corridor:make", "") == "corridor-make"
     games = ",".join(f"game_of_number_{number}" for number in range(57))
     assert task_name("atari", games) == "game_of_number_0-and-56-more"
 
