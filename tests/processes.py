@@ -44,6 +44,11 @@ class Ended(NamedTuple):
         assert (self.code, self.errors) == (0, ""), self
         return self.out
 
+    def refused(self) -> list[str]:
+        """Return the lines with which it refuses its command; fails the test if it has printed anything else."""
+        assert (self.code, self.out) == (2, ""), self
+        return self.errors.splitlines()
+
 
 class Handle(Protocol):
     """A process as whatever has started it hands it over: `subprocess.Popen` does."""

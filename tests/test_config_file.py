@@ -221,9 +221,7 @@ def test_the_server_may_not_be_named_twice(file: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
 def test_every_program_takes_a_file(file: Path, program: str) -> None:
     file.write_text("batch_size: 0\ngame: pongg\n")
-    code, out, errors = run(program, "--config", file)
-    assert (code, out) == (2, "")
-    assert errors.splitlines() == [
+    assert run(program, "--config", file).refused() == [
         f"{program}: error: {file}: batch_size: must be above 0, is 0",
         f"{program}: error: {file}: game: unknown game 'pongg'; did you mean pong?",
     ]

@@ -53,8 +53,6 @@ def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, ru
 def test_an_environment_without_pictures_is_refused_at_once(program: str, tmp_path: Path) -> None:
     # Mutation: look for pictures only when the first episode begins.
     words = [*program.split(), *FAILING.split(), *TINY, "--history-length", "1", "--path-to-results", tmp_path / "x"]
-    ended = run(*words, "--port-redis", "1", "--record-evaluations")
-    (line,) = ended.errors.splitlines()
-    assert (ended.code, ended.out) == (2, "")
+    (line,) = run(*words, "--port-redis", "1", "--record-evaluations").refused()
     told = "error: --record-evaluations: cannot record tests.failing:Failing-v0: it draws no pictures"
     assert line.startswith(f"{program.split()[0]}: {told}"), line

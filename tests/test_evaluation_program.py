@@ -170,12 +170,9 @@ def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, car
     path.write_bytes(whole.replace(b",game_over", b",stuck", 5))  # nothing is played again
     _, third, _ = evaluations.run(cartpole, *more)
     assert "ended by: game_over" in third and "stuck 5" in third
-    code, out, errors = evaluations.run(cartpole, *more, "--replay-frequency", "2", "--force")
-    assert (code, out, errors.count("\n")) == (2, "", 1)
-    assert (
-        f"is of another evaluation (of {cartpole.name}): replay_frequency is 2, and was 4; move it away with its"
-        in errors
-    )
+    (line,) = evaluations.run(cartpole, *more, "--replay-frequency", "2", "--force").refused()
+    told = f"is of another evaluation (of {cartpole.name}): replay_frequency is 2, and was 4; move it away with its"
+    assert told in line
 
 
 @pytest.mark.slow
@@ -236,9 +233,8 @@ def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:
 
 
 def test_a_window_needs_a_display(evaluations: Evaluations, breakout: Path) -> None:
-    code, _, errors = evaluations.run(breakout, "--game", "breakout", "--render")
-    assert (code, errors.count("\n")) == (2, 1), errors
-    assert errors.startswith("test_multiple_seed.py: error: --render: cannot render: there is no display")
+    (line,) = evaluations.run(breakout, "--game", "breakout", "--render").refused()
+    assert line.startswith("test_multiple_seed.py: error: --render: cannot render: there is no display")
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_played(
@@ -246,9 +242,8 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_played(
 ) -> None:
     (tmp_path / "file").touch()
     for option in ("--path-to-results", "--record"):
-        code, out, errors = evaluations.run(breakout, "--game", "breakout", option, str(tmp_path / "file"))
-        assert (code, out, errors.count("\n")) == (2, "", 1), errors
-        assert errors.startswith(f"test_multiple_seed.py: error: {option}: ")
+        (line,) = evaluations.run(breakout, "--game", "breakout", option, str(tmp_path / "file")).refused()
+        assert line.startswith(f"test_multiple_seed.py: error: {option}: ")
 
 
 # --- model cards ---
@@ -293,10 +288,9 @@ def test_a_card_holds_what_the_hub_reads_and_is_evaluated_to_the_same_scores(
 def test_a_folder_that_is_no_card_is_left_as_it_is(evaluations: Evaluations, cartpole: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("# Mine\n")
-    code, out, errors = evaluations.run(cartpole, "--env", "gymnasium:CartPole-v1", "--export", str(tmp_path / "mine"))
-    assert (code, out) == (2, "")
-    assert errors == (
+    words = ["--env", "gymnasium:CartPole-v1", "--export", str(tmp_path / "mine")]
+    assert evaluations.run(cartpole, *words).refused() == [
         f"test_multiple_seed.py: error: --export: {tmp_path / 'mine'} holds something else than a model card; name an "
-        "empty folder, or a new one\n"
-    )
+        "empty folder, or a new one"
+    ]
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["README.md"]

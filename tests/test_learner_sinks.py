@@ -118,9 +118,7 @@ sys.modules["tensorboard"] = None
 sys.argv = ["launch_learner.py", "--tensorboard", "--port-redis", "1"]
 runpy.run_path("launch_learner.py", run_name="__main__")
 """
-    ended = run("-c", code)
-    (line,) = ended.errors.splitlines()
-    assert (ended.code, ended.out) == (2, "")
+    (line,) = run("-c", code).refused()
     assert line.startswith("launch_learner.py: error: --tensorboard: needs an extra that is missing")
 
 

@@ -130,9 +130,7 @@ def test_every_mistake_is_told_at_once_and_nothing_starts(folder: Path) -> None:
         "games: [pongg]\nagents: [impala, nobody]\nseedz: [1]\nseeds: [1, 1]\noptions:\n  batch-sise: 4\n  game: pong\n"
         "  hidden-size: 0\nvary:\n  hidden-size: [4]\n  lr-IMPALA: []\n",
     )
-    code, out, errors = call(folder)
-    assert (code, out) == (2, "")
-    lines = errors.splitlines()
+    lines = call(folder).refused()
     assert all(line.startswith("sweep.py: error: s.yaml: ") for line in lines)
     for expected in (
         "seedz: no such option; did you mean seeds",
@@ -144,7 +142,7 @@ def test_every_mistake_is_told_at_once_and_nothing_starts(folder: Path) -> None:
         "--game: unknown game 'pongg'; did you mean pong?",
         "or package.module:Class, got 'nobody'",
     ):
-        assert expected in errors, errors
+        assert any(expected in line for line in lines), lines
     assert not (folder / "results").exists()
 
 

@@ -237,9 +237,8 @@ def test_only_the_two_videos_of_a_known_run_are_served(processes: Processes, red
     ],
 )
 def test_mistakes_are_told_in_a_line(words: str, told: str) -> None:
-    code, out, errors = run("dashboard.py", *words.split())
-    assert (code, out, errors.count("\n")) == (2, "", 1)
-    assert errors.startswith(f"dashboard.py: error: {told}")
+    (line,) = run("dashboard.py", *words.split()).refused()
+    assert line.startswith(f"dashboard.py: error: {told}")
 
 
 def test_it_stops_in_good_order(processes: Processes, redis_port: int, folder: Path) -> None:
