@@ -218,12 +218,11 @@ def test_the_server_may_not_be_named_twice(file: Path, monkeypatch: pytest.Monke
     assert line.startswith(f"{file}: redis_url: must not hold a password") and "s3cret" not in line
 
 
-@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
-def test_every_program_takes_a_file(file: Path, program: str) -> None:
+def test_a_program_takes_a_file(file: Path) -> None:
     file.write_text("batch_size: 0\ngame: pongg\n")
-    assert run(program, "--config", file).refused() == [
-        f"{program}: error: {file}: batch_size: must be above 0, is 0",
-        f"{program}: error: {file}: game: unknown game 'pongg'; did you mean pong?",
+    assert run("launch_actor.py", "--config", file).refused() == [
+        f"launch_actor.py: error: {file}: batch_size: must be above 0, is 0",
+        f"launch_actor.py: error: {file}: game: unknown game 'pongg'; did you mean pong?",
     ]
 
 

@@ -75,9 +75,9 @@ class User:
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    def run_id(self, name: str = "") -> str:
+    def run_id(self) -> str:
         """Of the run that has the name on the server."""
-        record = read_run(self.client, name or self.name)
+        record = read_run(self.client, self.name)
         assert record
         return record.run_id
 

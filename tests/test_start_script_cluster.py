@@ -39,13 +39,13 @@ def script(processes: Processes, folder: Path, name: str, *address: str) -> Iter
     assert "all is stopped and saved" in process.output and "Traceback" not in process.output
 
 
-def get_on(process: Process, lines: int = 2) -> int:
-    """Wait until the learner has printed more lines of progress, and return its last T."""
+def get_on(process: Process) -> int:
+    """Wait until the learner has printed two more lines of progress, and return its last T."""
 
     def printed() -> list[str]:
         return re.findall(r"(?m)^\[learner\] .*\] T = (\d+) ", process.output)
 
-    wanted = len(printed()) + lines
+    wanted = len(printed()) + 2
     process.wait_until(lambda: len(printed()) >= wanted, "progress", 180)
     return int(printed()[-1])
 
