@@ -99,19 +99,12 @@ def test_what_others_write_there_ends_nothing(
     client: Client, run_name: str, store: FilmStore, filmer: Filmer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Mutation: let FilmError, or WRONGTYPE, pass.
-    keys, rng = Keys(run_name, "id", evaluation=True), random.Random(1)
-    for score in range(1, 9):
+    keys, noise = Keys(run_name, "id", evaluation=True), random.Random(1).randbytes(300)
+    written = [("RPUSH", "x"), ("SET", noise), ("SET", ""), ("HSET", "x", "y")]
+    for score, (command, *words) in enumerate(written, 1):
         for place in ("best", "newest"):
             client.delete(keys.film(place))
-            match score % 4:
-                case 0:
-                    client.rpush(keys.film(place), "x")
-                case 1:
-                    client.set(keys.film(place), rng.randbytes(300))
-                case 2:
-                    client.set(keys.film(place), "")
-                case _:
-                    client.hset(keys.film(place), "x", "y")
+            client.execute_command(command, keys.film(place), *words)
         filmer._next_newest = 0
         play(filmer, score, steps=2)
         assert scores(store) == (score, score)
