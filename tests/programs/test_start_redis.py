@@ -1,9 +1,6 @@
 """Which Redis server the start script uses, starts or refuses."""
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,26 +14,10 @@ from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.redis_server import Answer, RedisServer, ask, check_port, take_back, uses_running
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
+from tests.memory.test_transport import Stranger
 from tests.processes import Processes
 from tests.servers import BUNDLED, SERVERS
 from tests.start_script import ROOT, free_port, is_listening
-
-
-@contextmanager
-def answering(reply: bytes) -> Iterator[int]:
-    """A server on a port that gives everybody the same reply."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(100)
-                connection.sendall(reply)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield server.getsockname()[1]
-        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -51,8 +32,8 @@ def answering(reply: bytes) -> Iterator[int]:
     ],
 )
 def test_what_answers_is_recognised(reply: bytes, answer: Answer) -> None:
-    with answering(reply) as port:
-        assert ask("127.0.0.1", port) == answer
+    with Stranger(reply) as server:
+        assert ask("127.0.0.1", server.port) == answer
 
 
 def test_a_port_that_something_has_is_refused(tmp_path: Path) -> None:
