@@ -2,13 +2,12 @@
 
 import socket
 import threading
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Self
 
 
-class Listener(ABC):
-    """Listens on `port`, and hands over each connection; a context manager."""
+class Listener:
+    """Listens on `port`, and serves each connection in a thread of its own; a context manager."""
 
     def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._listener = socket.create_server(address, backlog=64)
@@ -30,10 +29,12 @@ class Listener(ABC):
             while True:
                 self._take(self._listener.accept()[0])
 
-    @abstractmethod
     def _take(self, near: socket.socket) -> None:
-        """Serve a connection, in threads of its own."""
+        threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
-    @abstractmethod
+    def _serve(self, near: socket.socket) -> None:
+        """Serve a connection until it ends."""
+        raise NotImplementedError
+
     def reset(self) -> None:
-        """End all connections."""
+        """End all connections; each ends with its client where nothing else is said."""

@@ -72,9 +72,6 @@ class RespProxy(Listener):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _take(self, near: socket.socket) -> None:
-        threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
     def _serve(self, near: socket.socket) -> None:
         with suppress(OSError), near, socket.create_connection(("127.0.0.1", self._target)) as far:
             ends = {near, far}

@@ -37,10 +37,7 @@ class FlakyWire(Listener):
         self.lost += lost
         return lost
 
-    def _take(self, near: socket.socket) -> None:
-        threading.Thread(target=self._talk, args=(near,), daemon=True).start()
-
-    def _talk(self, near: socket.socket) -> None:
+    def _serve(self, near: socket.socket) -> None:
         with near, suppress(OSError), socket.create_connection(self._target) as far:
             other = {near: far, far: near}
             while True:
@@ -52,9 +49,6 @@ class FlakyWire(Listener):
                     other[source].sendall(data)
                     if lost:
                         return
-
-    def reset(self) -> None:
-        """Do nothing: each connection ends with its client."""
 
 
 def check_exactly_once(

@@ -1,7 +1,6 @@
 """The scripts, keys and records on real servers; links that lose their server are in test_links_experience.py."""
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -168,16 +167,10 @@ class Stranger(Listener):
         super().__init__()
         self._says = says
 
-    def _take(self, near: socket.socket) -> None:
-        threading.Thread(target=self._talk, args=(near,), daemon=True).start()
-
-    def _talk(self, near: socket.socket) -> None:
+    def _serve(self, near: socket.socket) -> None:
         with near, suppress(OSError):
             while near.recv(4096) and self._says != b"":
                 near.sendall(self._says or b"")
-
-    def reset(self) -> None:
-        """Do nothing: each connection ends with its client."""
 
 
 class Dripping(Stranger):
@@ -187,7 +180,7 @@ class Dripping(Stranger):
         super().__init__(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n")
         self._well = well
 
-    def _talk(self, near: socket.socket) -> None:
+    def _serve(self, near: socket.socket) -> None:
         with near, suppress(OSError):
             while near.recv(4096) and self._well > 0:
                 self._well -= 1
