@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.rows import Array, Arrays
 from rainbow_iqn_apex.memory.wire import DTYPES, Packet, Tag, WireError, decode, encode
-from tests.refusals.packets import frame, header_of, seal
+from tests.fuzz.mutate import seal
+from tests.refusals.packets import frame, header_of
 
 META: dict[str, Any] = {"round": 3, "deep": [{"a": None}], "text": "γ"}
 ARRAYS: Arrays = {"obs": np.arange(6, dtype=np.uint8).reshape(2, 3), "r": np.array([0.5, -1.5], np.float32)}

@@ -1,8 +1,6 @@
 """Messages that the learner refuses: frames of the wire, what is in them, and what a run has no use for."""
 
 import json
-import struct
-import zlib
 from dataclasses import asdict
 from typing import Any
 
@@ -19,16 +17,11 @@ from rainbow_iqn_apex.memory.wire import Tag
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder
 from rainbow_iqn_apex.saber.results.episode_fields import EPISODE_FIELDS
+from tests.fuzz.mutate import PREFIX, seal
 from tests.refusals.reader import Reader, Refused, of
 from tests.specs import discrete
 
 # --- the wire ---
-
-PREFIX = struct.Struct("<4sBBHIQ")
-
-
-def seal(body: bytes) -> bytes:
-    return body + struct.pack("<I", zlib.crc32(body))
 
 
 def frame(
