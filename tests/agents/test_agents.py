@@ -160,19 +160,6 @@ def test_initial_priorities_follow_each_row_and_its_own_bootstrap(name: str) -> 
 
 
 @every_agent
-def test_priorities_come_from_the_unweighted_loss_and_the_exponent_is_applied_once(name: str) -> None:
-    agent = agent_of(name)
-    batch = replay_of(agent).sample(10, 0.4)
-    twin = copy.deepcopy(agent)
-    twin.generator.set_state(agent.generator.get_state())
-    update = agent.update(batch._replace(weights=torch.rand(10)))
-    transitions = twin.transitions(batch)
-    losses, _ = twin.losses(transitions, twin.target_pass(transitions))
-    torch.testing.assert_close(update.priorities, losses.detach() ** (0.2 if name == "rainbow_iqn" else 0.5))
-    assert update.metrics["loss"] == pytest.approx(float(losses.detach().mean()))
-
-
-@every_agent
 def test_the_target_network_follows_at_multiples_of_its_period_also_after_a_resume(name: str) -> None:
     # Mutation: count from the first update on.
     agent = agent_of(name)  # every 12 agent steps

@@ -36,17 +36,6 @@ def generations_of(batch: Batch) -> Tensor:
     return batch.generations
 
 
-def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
-    replay, chunks = filled(2, slots=2)
-    batch = replay.sample(64, 0.5)
-    replay.add(chunks[2].id, chunks[2].chunk)
-    replay.learned(batch, torch.full((64,), 1000.0))
-    _, ids, priorities, _ = replay.checkpoint()
-    found = {tuple(name): row for name, row in zip(ids.tolist(), priorities, strict=True)}
-    np.testing.assert_array_equal(found[chunks[2].id], chunks[2].chunk.priorities)
-    assert (found[chunks[1].id] == 1000).any()
-
-
 def test_samples_of_a_batch_are_kept_while_the_ring_goes_on() -> None:
     replay, chunks = filled(2, slots=2)
     batch = replay.sample(7, 0.5)
