@@ -75,7 +75,7 @@ def test_a_pool_never_makes_maps_larger() -> None:
 
 @every_trunk
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_pixel_plane_and_weight_counts(architecture: str, name: str) -> None:
+def test_every_weight_counts(architecture: str, name: str) -> None:
     field = FIELDS[name]
     encoder = Encoder(EncoderSpec(field, S, architecture, 32))  # so many that some are above 0
     obs = observations(field)
@@ -83,10 +83,6 @@ def test_every_pixel_plane_and_weight_counts(architecture: str, name: str) -> No
     assert features.shape == (B, 32)
     features.sum().backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in encoder.parameters())
-    for plane in range(obs[0].flatten(0, -3).shape[0]):
-        changed = obs.clone()
-        changed.flatten(1, -3)[:, plane] = 0
-        assert not torch.equal(encoder.features(changed), encoder.features(obs)), plane
 
 
 @pytest.mark.parametrize("kind", [Trunk, Encoder])
