@@ -13,19 +13,15 @@ from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, ChannelNorm, layer_n
 from rainbow_iqn_apex.agents.pqn.agent import Pqn
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.agents.sequences import ACTIONS, CPU, SETTINGS, agent_of, play, random_row
+from tests.agents.test_sequences import in_order
 
 
 def batch_of(agent: Pqn) -> Batch:
-    queue = Queue(agent.spec, 10_000, None, torch.Generator(), CPU)
-    for number, chunk in enumerate(play(agent, 100).chunks):
-        queue.add(ChunkId(0, number), chunk)
-    return queue.sample(None)
+    return in_order(play(agent, 100).chunks)
 
 
 @pytest.mark.parametrize(("step", "share"), [(0, 1.0), (500, 0.6), (1000, 0.2), (10**6, 0.2), (None, 0.0)])
