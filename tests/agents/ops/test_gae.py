@@ -28,8 +28,11 @@ def columns(given: dict[str, Tensor]) -> list[truth.Rows]:
     return [truth.Rows(*(given[name][:, b].numpy() for name in truth.Rows._fields)) for b in range(B)]
 
 
-def check(found: Targets, wanted: list[Any], given: dict[str, Tensor]) -> None:
-    advantage = np.stack(wanted, 1)  # [T, B]
+def check(function: Function, reference: Callable[..., Any], seed: int, **more: float) -> None:
+    """Compare all columns with a reference that computes one at a time; both take `more`."""
+    given = sequences(seed)
+    found = function(**given, gamma=GAMMA, **more)
+    advantage = np.stack([reference(rows, GAMMA, **more) for rows in columns(given)], 1)  # [T, B]
     np.testing.assert_allclose(found.advantage, advantage, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(found.value, given["value"][:-1].numpy() + advantage, rtol=1e-10, atol=1e-10)
     assert torch.equal(found.learnable, given["step_type"][:-1] != LAST)
@@ -37,36 +40,24 @@ def check(found: Targets, wanted: list[Any], given: dict[str, Tensor]) -> None:
     assert found.advantage[~found.learnable].count_nonzero() == 0
 
 
-def check_gae(function: Function, seed: int, trace: float) -> None:
-    given = sequences(seed)
-    found = function(**given, gamma=GAMMA, trace=trace)
-    check(found, [truth.gae(rows, GAMMA, trace) for rows in columns(given)], given)
-
-
-def check_n_step(function: Function, seed: int, n: int) -> None:
-    given = sequences(seed)
-    found = function(**given, gamma=GAMMA, n=n)
-    check(found, [truth.n_step(rows, GAMMA, n) for rows in columns(given)], given)
-
-
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("trace", [0.0, 0.5, 0.95, 1.0])
 def test_gae_is_the_mixture_of_its_definition(seed: int, trace: float) -> None:
-    check_gae(gae, seed, trace)
+    check(gae, truth.gae, seed, trace=trace)
 
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("n", [1, 2, 5, T, T + 3])
 def test_n_step_advantages_are_those_of_the_definition(seed: int, n: int) -> None:
-    check_n_step(n_step_targets, seed, n)
+    check(n_step_targets, truth.n_step, seed, n=n)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_checks_notice(mistake: str) -> None:
     with pytest.raises(AssertionError):
-        check_gae(mistaken(gae, mistake), 0, 0.9)
+        check(mistaken(gae, mistake), truth.gae, 0, trace=0.9)
     with pytest.raises(AssertionError):
-        check_n_step(mistaken(n_step_targets, mistake), 0, 3)
+        check(mistaken(n_step_targets, mistake), truth.n_step, 0, n=3)
 
 
 @pytest.mark.parametrize("function", [gae, n_step_targets])
