@@ -77,14 +77,6 @@ def test_one_at_a_time_writes(tmp_path: Path) -> None:
     log_of(tmp_path / "x.csv", [0])
 
 
-def test_fewer_episodes_than_there_are_lose_none(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    log_of(path, [0, 9])
-    few = log_of(path, [4], dataclasses.replace(RECORD, episodes=5))
-    assert [record.episode for _, record in few.episodes] == [0, 4]
-    assert [record.episode for _, record in read_evaluation(path)] == [0, 4, 9]
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

@@ -34,16 +34,6 @@ def test_the_files_are_as_documented(
     assert list(log(path).records) == [record]
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    path, records = tmp_path / "pong.csv", stream(500)
-    log = TrainingLog(path)
-    for start in range(0, 500, 7):
-        assert log.append(records[start : start + 7]) == records[start : start + 7]
-    assert list(log.records) == records
-    assert list(TrainingLog(path).records) == records
-    assert read_records(path) == records
-
-
 def test_equal_records_give_equal_bytes_however_they_come(tmp_path: Path) -> None:
     records = stream(100)
     TrainingLog(tmp_path / "at_once.csv").append(records)
