@@ -5,9 +5,9 @@ python -m tests.agents.shortage MEGABYTES      left for batches; updates of 16 s
 
 import resource
 import sys
-from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
 from rainbow_iqn_apex import args as options
@@ -56,8 +56,7 @@ def main(megabytes: int) -> None:
     buffer.learned = note_and_remember  # type: ignore[method-assign]
     trainer = make_trainer(agent, buffer, args.update_size, torch.device("cpu"))
     trainer([Turn(0.1, 1), Turn(0.1, 1)])  # begins the thread, which needs memory of its own
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + megabytes * 2**20
+    limit = psutil.Process().memory_info().vms + megabytes * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for _ in range(200):
         if not buffer.ready():

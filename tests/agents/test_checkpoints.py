@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -102,7 +103,7 @@ def test_one_that_cannot_be_read_now_is_not_passed_over(tmp_path: Path, agent: A
     unreadable.unlink()
     first.save(agent, {"T_learner": 200, "large": torch.zeros(1 << 24)}, {})
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 24), limits[1]))
     taken = []
     try:

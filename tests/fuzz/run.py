@@ -16,6 +16,8 @@ from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from typing import Any, NamedTuple
 
+import psutil
+
 from tests.fuzz.target import Target
 
 SECONDS_A_CASE = 5
@@ -107,18 +109,13 @@ def _watched() -> Iterator[None]:
 
     before = {number: signal.signal(number, ring) for number in (signal.SIGALRM, signal.SIGPROF)}
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + HEADROOM_BYTES, limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + HEADROOM_BYTES, limits[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123
-        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _audit(event: str, _: Any) -> None:
