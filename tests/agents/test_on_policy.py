@@ -28,6 +28,7 @@ from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("one_thread")
 MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]
 TASKS = {"box": "gymnasium:Pendulum-v1", "discrete": "gymnasium:CartPole-v1"}
 SHORT = "--unroll-length 16 --minibatches 3 --epochs 2 --nb-env-per-actor 2 --T-max 1000 --mlp-size 8".split()
