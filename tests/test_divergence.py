@@ -5,17 +5,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.small import SHORT_CHAIN, TINY
+from tests.small import FAMILIES, SHORT_CHAIN, TINY
 from tests.system import LEARNER, System
 
 
 @pytest.mark.redis
-def test_a_loss_that_is_not_finite_ends_the_learner(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    # Mutation: a learner that writes a checkpoint at every RunError.
-    with System(redis_port, run_name, tmp_path, [*SHORT_CHAIN, *TINY, "--lr-IQN", "1e14"]) as system:
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [([*SHORT_CHAIN, *TINY, "--lr-IQN", "1e14"], "loss"), ([*FAMILIES["impala"], "--lr-IMPALA", "1e14"], "value")],
+    ids=["rainbow_iqn", "impala"],
+)
+def test_a_loss_that_is_not_finite_ends_the_learner(
+    redis_port: int, run_name: str, tmp_path: Path, words: list[str], what: str
+) -> None:
+    # Mutations: a learner that writes a checkpoint at every RunError; no look at metrics, which is all that IMPALA has.
+    with System(redis_port, run_name, tmp_path, words) as system:
         assert system.learner.finish(120) == 2, "the start script must not start it again"
     *_, last = system.printed(LEARNER).splitlines()
-    assert last.startswith("launch_learner.py: error: the loss is not finite, so training has diverged")
+    assert last.startswith(f"launch_learner.py: error: the {what} is not finite, so training has diverged")
     assert "Traceback" not in system.printed(LEARNER)
     for path in tmp_path.glob("*.pth"):
         weights = torch.load(path, weights_only=True)["model_state_dict"]

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(300 + 30 * FAULTS)]
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["impala-lstm", "mixture"])
 def test_a_queue_and_recurrent_states_outlive_kills(family: str, tmp_path: Path) -> None:
-    """The quick tier's share of what follows: all checks, after the learner and an actor were killed."""
+    """All checks of what follows, after the learner and an actor were killed."""
 
     def disturb(system: Chaos) -> None:
         system.wait_for_checkpoints()

@@ -147,7 +147,7 @@ def check_numbers(log: str) -> None:
 
 @pytest.mark.slow
 def test_one_actor(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    """The quick tier's share: both are slow in turn, and nothing is killed; another seed makes another run."""
+    """Both are slow in turn, and nothing is killed; another seed makes another run."""
     words = [*SHORT_CHAIN, *LENGTH, *"--batch-size 16 --T-max 1600 --nb-env-per-actor 1".split()]
     slow = System(redis_port, f"{run_name}_0", tmp_path / "0", words)
     other = System(redis_port, f"{run_name}_1", tmp_path / "1", [*words, "--seed", "2"])
