@@ -96,7 +96,7 @@ def given_noise(self: Normal, _: torch.Generator) -> Tensor:
 
 def agent_of(words: str, environment: EnvironmentSpec, ranks: Ranks = ALONE, seed: int = 3) -> Any:
     agent, *more = words.split()
-    common = "--history-length 3 --learn-start 60 --memory-capacity 4000".split()
+    common = "--history-length 3 --learn-start 60 --memory-capacity 4000 --precision float32".split()
     args = options.parse(["--agent", agent, *common, *more], "test", "")
     return make_agent(args, environment, CPU, learns=True, seed=seed, ranks=ranks)
 
