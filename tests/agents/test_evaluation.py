@@ -42,22 +42,31 @@ def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
 @pytest.mark.parametrize("agent", sorted(AGENTS.keys() - {"reinforce"}))
 def test_a_snapshot_of_any_agent_plays_a_game_and_is_known_by_its_weights(agent: str, tmp_path: Path) -> None:
     # Mutations: the hash of weights that the player has rounded; sizes of the network that are not the snapshot's;
-    # compare, or record, a common option that the agent does not use: its snapshot does not hold what was given.
+    # compare a common option that the agent does not use, and that its snapshot so does not hold as it was given.
     words = f"--agent {agent} --preset cpu --game breakout --hidden-size 24 --disable-cuda --precision bfloat16"
     words += " --replay-frequency 3"
     path = save_untrained(tmp_path / "model.pth", words.split(), ATARI)
     content = snapshot.load(path, "--model")
     args = network_args(options.parse(["--disable-cuda"], "test", ""), content)
     assert (args.agent, args.game, args.get("hidden_size")) == (agent, "breakout", 24)
-    in_words_of_training, without_agent = (
-        network_args(options.parse(given, "test", ""), content) for given in (words.split(), words.split()[4:])
-    )
+    in_words_of_training = network_args(options.parse(words.split(), "test", ""), content)
     assert in_words_of_training.get("hidden_size") == 24
-    cpu = torch.device("cpu")
-    assert decisive_settings(without_agent, cpu) == decisive_settings(in_words_of_training, cpu)
     trained = make_agent(options.parse(words.split(), "test", ""), ATARI, torch.device("cpu"), learns=True, seed=3)
     player = EpisodePlayer(args, content["model_state_dict"], threading.Event())
     assert player.weights_hash == snapshot.weights_hash(trained.model)
+
+
+def test_options_that_the_agent_does_not_use_are_recorded_as_if_not_given(tmp_path: Path) -> None:
+    # Mutation: record what the command gives where it does not name the agent, which is known from the snapshot.
+    words = "--env gymnasium:CartPole-v1 --history-length 2 --replay-frequency 3 --precision".split()
+    of_command = [[*words, precision] for precision in ("float32", "bfloat16")]  # one is what `auto` comes to here
+    named = ["--agent", "reinforce", *of_command[0]]
+    content = snapshot.load(save_untrained(tmp_path / "model.pth", named, discrete((4,), "float32", 2)), "--model")
+    recorded = [
+        decisive_settings(network_args(options.parse(given, "test", ""), content), torch.device("cpu"))
+        for given in (*of_command, named, [])
+    ]
+    assert all(record == recorded[0] for record in recorded)
 
 
 def test_the_record_tells_how_long_a_snapshot_was_trained() -> None:
