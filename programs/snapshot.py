@@ -26,6 +26,7 @@ from rainbow_iqn_apex.common.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
+_MOMENTS = {torch.optim.Adam: ADAM, torch.optim.RAdam: ADAM, torch.optim.RMSprop: RMSPROP}
 _OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load distinguishes an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
@@ -173,9 +174,10 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = Tr
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
     whose = type(optimiser).__name__
-    moments = ADAM if isinstance(optimiser, torch.optim.Adam | torch.optim.RAdam) else RMSPROP
-    if f"optimiser{_SUFFIX}" not in snapshot:
-        print(f"{whose} begins anew: the snapshot holds weights alone", flush=True)
+    moments = next((names for kind, names in _MOMENTS.items() if isinstance(optimiser, kind)), None)
+    if f"optimiser{_SUFFIX}" not in snapshot or not moments:
+        why = "the snapshot holds weights alone" if moments else "only moments of Adam, RAdam and RMSProp are kept"
+        print(f"{whose} begins anew: {why}", flush=True)
         return
     names = [name for name, _ in agent.model.named_parameters()]
     weights = {name: weight for name, weight in snapshot[_MODEL].items() if name in names}  # without buffers

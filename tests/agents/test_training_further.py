@@ -1,6 +1,7 @@
 """A training that begins from a snapshot's weights goes on with what these weights are of no use without."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,6 +62,23 @@ def test_weights_alone_are_said_to_be_alone(tmp_path: Path, capsys: pytest.Captu
     wanted = [f"What was learned as {name!r} begins anew" for name in ("critics", "target", "temperature")]
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == [*wanted, "Adam begins anew"]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, torch.optim.Adadelta])
+def test_an_optimiser_of_another_package_begins_anew(
+    kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: take its moments for Adam's or RMSProp's, whose names are among them: its next step lacks the others.
+    play = Play(PPO)
+    list(rounds(play, 1))
+    weights = list(play.learner.network.parameters())
+    optimiser = play.learner.parts["optimiser"] = kind(weights)
+    optimiser.step()
+    begin(play.learner, play.learner, tmp_path)
+    assert capsys.readouterr().out == (
+        f"{kind.__name__} begins anew: only moments of Adam, RAdam and RMSProp are kept\n"
+    )
+    optimiser.step()
 
 
 def test_moments_of_other_weights_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
