@@ -39,14 +39,19 @@ class Ended(NamedTuple):
     out: str
     errors: str
 
+    @property
+    def text(self) -> str:
+        """All of it, line by line."""
+        return f"exit code {self.code}\n{self.out}{self.errors}"
+
     def succeeded(self) -> str:
         """Return what it has printed; fails the test unless it has ended in good order, without an error."""
-        assert (self.code, self.errors) == (0, ""), self
+        assert (self.code, self.errors) == (0, ""), self.text
         return self.out
 
     def refused(self) -> list[str]:
         """Return the lines with which it refuses its command; fails the test if it has printed anything else."""
-        assert (self.code, self.out) == (2, ""), self
+        assert (self.code, self.out) == (2, ""), self.text
         return self.errors.splitlines()
 
 

@@ -12,7 +12,7 @@ import redis
 
 from tests.dashboard import ask, needs_dashboard
 from tests.deadline import wait_until
-from tests.start_script import ROOT, Workplace, go_on_with
+from tests.start_script import ROOT, Workplace, go_on_with, is_listening
 
 
 def test_help_needs_nothing(workplace: Workplace) -> None:
@@ -159,6 +159,14 @@ def test_a_second_ctrl_c_does_not_break_the_saving(workplace: Workplace) -> None
     assert workplace.has_saved("learner")
     assert workplace.has_saved("actor0")
     workplace.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_redis_starts(workplace: Workplace) -> None:
+    # Mutations: Redis is started outside of what Ctrl-C ends; the supervisor has it only when it answers.
+    workplace.start("--windows", "none")
+    wait_until(lambda: is_listening(workplace.port), "Redis")
+    workplace.stop()
 
 
 @pytest.mark.slow

@@ -48,6 +48,16 @@ def test_no_redis_where_one_should_be(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
+def test_a_redis_that_cannot_start_says_why(workplace: Workplace) -> None:
+    # Mutation: the script does not print why.
+    with (workplace.folder / "redis_rainbow_6379.conf").open("a") as conf:
+        conf.write("no-such-setting 1\n")
+    assert workplace.run("--windows", "none") == 1
+    assert "no-such-setting" in workplace.output and "Traceback" not in workplace.output
+    workplace.assert_nothing_left()
+
+
 @pytest.fixture
 def guarded_redis(workplace: Workplace, processes: Processes) -> str:
     """A Redis server that asks for a password, on the workplace's port; returns the password."""

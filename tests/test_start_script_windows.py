@@ -27,9 +27,11 @@ def test_a_terminal_for_each_process(workplace: Workplace) -> None:
     assert (emulator.parent / "gnome-terminal.titles").read_text().splitlines() == ["learner", "actor 0"]
     assert "[learner]" not in workplace.output
     started = time.monotonic()
-    workplace.stop()
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
     assert time.monotonic() - started > 0.5  # the process had the script's environment, not the window's
     assert workplace.has_saved("learner") and workplace.has_saved("actor0")
+    workplace.assert_nothing_left()
 
 
 def tmux(workplace: Workplace, *command: str) -> str:

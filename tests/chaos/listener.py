@@ -37,4 +37,4 @@ class Listener:
         raise NotImplementedError
 
     def reset(self) -> None:
-        """End all connections; each ends with its client where nothing else is said."""
+        """End all connections; here each ends with its client."""
