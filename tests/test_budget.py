@@ -180,7 +180,7 @@ UPDATES = {
     "impala": "--agent impala",
     "impala in float32": "--agent impala --precision float32",
     "impala deep": "--agent impala --architecture deep --lstm-size 256 --batch-size 4",
-    "r2d2": "--agent r2d2 --lstm-size 256 --batch-size 10",
+    "r2d2": "--agent r2d2 --lstm-size 256 --batch-size 10 --precision float32",
     "r2d2 burn-in": "--agent r2d2 --lstm-size 64 --burn-in 300 --sequence-length 10 --sequence-period 5 --batch-size 5 "
     "--precision float32",
     "r2d2 data-efficient": "--agent r2d2 --architecture data-efficient --lstm-size 128 --batch-size 14",

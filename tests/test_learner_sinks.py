@@ -77,7 +77,7 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
     written: dict[str, float] = {}  # a last line may come without an update after the one before it
     for line in (folder / "chain_metrics.jsonl").read_text().splitlines():
         written |= json.loads(line)["values"]
-    assert values.items() <= written.items() and written["train/n_updates"] > 100
+    assert values.items() <= written.items() and written["train/n_updates"] >= 60
     runs = EventMultiplexer().AddRunsFromDirectory(str(folder / "chain_tensorboard"))
     assert list(runs.Reload().Runs()) == [run_name]
     events = runs.GetAccumulator(run_name)

@@ -23,7 +23,7 @@ def test_a_terminal_for_each_process(workplace: Workplace) -> None:
     workplace.environment["SAVE_SECONDS"] = "0.5"
     workplace.start()
     workplace.argv("actor0")
-    assert "start_learning_atari: learner, actor 0: windows of gnome-terminal" in workplace.output
+    workplace.wait_for_line("start_learning_atari: learner, actor 0: windows of gnome-terminal")
     assert (emulator.parent / "gnome-terminal.titles").read_text().splitlines() == ["learner", "actor 0"]
     assert "[learner]" not in workplace.output
     started = time.monotonic()
