@@ -151,7 +151,7 @@ def best_weights(folder: Path) -> list[bytes]:
     for path in folder.glob("best_model_*.pth"):
         saved = torch.load(path, weights_only=True)
         found.append(str(saved["T_learner"]).encode())
-        found += [value.numpy().tobytes() for value in saved["model_state_dict"].values()]
+        found += [value.cpu().numpy().tobytes() for value in saved["model_state_dict"].values()]
     return found
 
 
