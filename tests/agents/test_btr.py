@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from rainbow_iqn_apex.agents.networks.duelling import NoisyLinear
 from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d
 from rainbow_iqn_apex.agents.rainbow_iqn.agent import RainbowIqn
 from rainbow_iqn_apex.args import Args, parse
@@ -33,6 +34,15 @@ def test_the_paper_s_network_has_its_parameters() -> None:
     noise = sum(tensor.numel() for name, tensor in network.named_parameters() if name.endswith("sigma"))
     weights = sum(tensor.numel() for tensor in network.parameters()) - noise
     assert round(weights / 1e6, 1) == 2.9, "as the paper counts them, with 18 actions"
+
+
+def test_biases_begin_with_as_little_noise_as_weights() -> None:
+    # Mutation: 2019's deviations, by which all values of a batch move by 0.5 together.
+    layers = [layer for layer in built(read()).network.modules() if isinstance(layer, NoisyLinear)]
+    assert len(layers) == 4
+    for layer in layers:
+        assert torch.all(layer.bias_sigma == layer.weight_sigma[0, 0])
+    assert built(parse([], "test", "")).network.fcnoisy_z_v.bias_sigma.tolist() == pytest.approx([0.1])
 
 
 def test_fast_samples_each_row_once_with_a_plain_network() -> None:
