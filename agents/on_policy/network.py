@@ -15,6 +15,7 @@ from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
+from rainbow_iqn_apex.agents.networks.trunks import ResidualBlock
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.memory.environment_spec import Field
 
@@ -111,12 +112,21 @@ def _mlp(inputs: int, units: int) -> nn.Sequential:
 
 
 def _initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:
-    """Let the layers begin orthogonal, and without bias."""
+    """Let the layers begin orthogonal, and without bias, but for residual trunks, which keep what they begin with.
+
+    A block x + conv(conv(x)) of orthogonal layers doubles what it is given, and six of them make values of 10 and more.
+    """
+    trunks = [part for part in module.modules() if isinstance(part, nn.Sequential) and _is_residual(part)]
+    kept = {layer for trunk in trunks for layer in trunk.modules()}
     for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
+        if isinstance(layer, nn.Linear | nn.Conv2d) and layer not in kept:
             weight = torch.empty(layer.weight.shape)  # a network that only acts may keep its own in bfloat16
             nn.init.orthogonal_(weight, gain)
             with torch.no_grad():
                 layer.weight.copy_(weight)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
+
+
+def _is_residual(layers: nn.Sequential) -> bool:
+    return any(isinstance(layer, ResidualBlock) for layer in layers)

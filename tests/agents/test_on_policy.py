@@ -26,6 +26,7 @@ from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
+from tests.specs import ATARI
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,6 +67,19 @@ class Play:
                     self._sent += 1
                     queue.add(ChunkId(0, self._sent), message)
         return queue.sample(None)
+
+
+@pytest.mark.parametrize("architecture", ["shallow", "data-efficient", "deep", "deep-football"])
+def test_first_values_and_policies_are_small(architecture: str) -> None:
+    # Mutation: residual stacks orthogonal, too, whose values are of 10 and more, and gradients far beyond the clip.
+    args = options.parse(["--agent", "ppo", "--architecture", architecture], "test", "")
+    agent = make_agent(args, ATARI, CPU, learns=True, seed=2)
+    assert isinstance(agent, OnPolicy)
+    none = torch.zeros(1, 8)
+    obs = torch.randint(256, (1, 8, 4, 84, 84), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    with torch.inference_mode():
+        parameters, values, _ = agent.network(Inputs(obs, none.bool(), none, none.long()), ())
+    assert values.square().mean() < 4**2 and parameters.std() < 0.05
 
 
 def watch_steps(agent: OnPolicy) -> list[tuple[RoundRows, Tensor]]:
