@@ -19,7 +19,7 @@ class LearningOptions:
     )
     replay_frequency: int = option(
         4,
-        "agent steps per learner update; an actor of the Rainbow agents draws its noise as often",
+        "agent steps per learner update; an actor of the Rainbow agents draws noise after as many calls",
         above=0,
         shared=True,
         policy=True,
