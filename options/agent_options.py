@@ -19,7 +19,7 @@ class LearningOptions:
     )
     replay_frequency: int = option(
         4,
-        "agent steps per learner update; an actor of the Rainbow agents draws noise after as many calls",
+        "agent steps per learner update; actors of Rainbow and Rainbow-IQN draw noise after as many calls",
         above=0,
         shared=True,
         policy=True,

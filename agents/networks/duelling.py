@@ -6,7 +6,8 @@ H hidden units, N quantiles, A actions.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +19,12 @@ from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
 from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
 from rainbow_iqn_apex.memory.environment_spec import Field
 
-Fan: TypeAlias = Literal["inputs", "outputs"]  # a layer's numbers of them
-
 
 class NoisyLinear(nn.Module):
     """Linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, equation 9).
 
-    Deviations of weights begin at std / sqrt(inputs). Those of biases do so in the paper; in 2019's snapshots, and with
-    a `bias_fan` of "outputs", at std / sqrt(outputs), which for few outputs is many times as much.
+    Deviations of weights begin at std / sqrt(inputs). Those of biases do so in the paper, and with `quiet_biases`; in
+    2019's snapshots they begin at std / sqrt(outputs), which for few outputs is many times as much.
     Snapshots hold the noise under its usual names; here the weight's is kept as its two factors. With a `std` of 0
     there is none, and its deviations are neither used nor learned.
     """
@@ -34,9 +33,10 @@ class NoisyLinear(nn.Module):
     bias_epsilon: Tensor  # also the factor of the weight's rows
     noise_in: Tensor  # the factor of its columns
 
-    def __init__(self, inputs: int, outputs: int, std: float, bias_fan: Fan = "outputs") -> None:
+    def __init__(self, inputs: int, outputs: int, std: float, *, quiet_biases: bool = False) -> None:
         super().__init__()
-        bound, bias_std = 1 / math.sqrt(inputs), std / math.sqrt(inputs if bias_fan == "inputs" else outputs)
+        bound = 1 / math.sqrt(inputs)
+        bias_std = std / math.sqrt(inputs if quiet_biases else outputs)
         self.weight_mu = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
         sigma = torch.full((outputs, inputs), std / math.sqrt(inputs))
         self.weight_sigma = nn.Parameter(sigma, requires_grad=std > 0)
@@ -108,7 +108,7 @@ class NetworkSpec:
     pool: int = 0  # see EncoderSpec, as for the next one
     spectral_norm: bool = False
     layer_norm: bool = False  # behind the hidden layers of both streams
-    bias_fan: Fan = "outputs"  # see NoisyLinear
+    quiet_biases: bool = False  # see NoisyLinear
 
 
 def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
@@ -142,11 +142,11 @@ class DuellingNetwork(Network):
         for name, module in _published_names(trunk, kind).items():
             setattr(self, name, module)
         self.nb_features = trunk.nb_features
-        noise = (spec.noisy_std, spec.bias_fan)
-        self.fcnoisy_h_v = NoisyLinear(self.nb_features, spec.hidden_size, *noise)
-        self.fcnoisy_h_a = NoisyLinear(self.nb_features, spec.hidden_size, *noise)
-        self.fcnoisy_z_v = NoisyLinear(spec.hidden_size, outputs, *noise)
-        self.fcnoisy_z_a = NoisyLinear(spec.hidden_size, spec.nb_actions * outputs, *noise)
+        layer = partial(NoisyLinear, std=spec.noisy_std, quiet_biases=spec.quiet_biases)
+        self.fcnoisy_h_v = layer(self.nb_features, spec.hidden_size)
+        self.fcnoisy_h_a = layer(self.nb_features, spec.hidden_size)
+        self.fcnoisy_z_v = layer(spec.hidden_size, outputs)
+        self.fcnoisy_z_a = layer(spec.hidden_size, spec.nb_actions * outputs)
         norms = [nn.LayerNorm(spec.hidden_size) for _ in range(2)] if spec.layer_norm else []
         self.norms = nn.ModuleList(norms)  # of the value stream and of the advantage stream
 

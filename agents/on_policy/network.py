@@ -114,9 +114,10 @@ def _mlp(inputs: int, units: int) -> nn.Sequential:
 def _initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:
     """Let the layers begin orthogonal, and without bias, but for residual trunks, which keep what they begin with.
 
-    A block x + conv(conv(x)) of orthogonal layers doubles what it is given, and six of them make values of 10 and more.
+    A block x + conv(conv(x)) of orthogonal layers doubles the mean square of what it is given: six of them make first
+    values of 2 to 10, eight of 20 to 55.
     """
-    trunks = [part for part in module.modules() if isinstance(part, nn.Sequential) and _is_residual(part)]
+    trunks = [part for part in module.modules() if any(isinstance(each, ResidualBlock) for each in part.children())]
     kept = {layer for trunk in trunks for layer in trunk.modules()}
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d) and layer not in kept:
@@ -126,7 +127,3 @@ def _initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:
                 layer.weight.copy_(weight)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
-
-
-def _is_residual(layers: nn.Sequential) -> bool:
-    return any(isinstance(layer, ResidualBlock) for layer in layers)

@@ -58,7 +58,7 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
         pool=options.pool,
         spectral_norm=options.spectral_norm,
         layer_norm=options.layer_norm,
-        bias_fan=options.BIAS_FAN,
+        quiet_biases=options.QUIET_BIASES,
     )
 
 

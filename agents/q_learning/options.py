@@ -1,7 +1,7 @@
 """The options that the Rainbow agents share."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
@@ -30,7 +30,7 @@ class QLearningOptions(AgentOptions):
     }
 
     NOISE_CALLS: ClassVar[int] = 0  # calls of `act` between two draws of noise; 0: --replay-frequency of them
-    BIAS_FAN: ClassVar[Literal["inputs", "outputs"]] = "outputs"  # whose root divides the initial noise of biases
+    QUIET_BIASES: ClassVar[bool] = False  # biases begin with as little noise as weights
 
     architecture: str = option(
         "canonical",

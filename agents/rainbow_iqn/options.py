@@ -1,7 +1,7 @@
 """The options of Rainbow-IQN, and of BTR, which is the same with other parts and settings."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.common.option import option
@@ -75,4 +75,4 @@ class BtrOptions(RainbowIqnOptions):
         "epsilon_until": (0, "never off"),
     }
     NOISE_CALLS: ClassVar[int] = 1
-    BIAS_FAN: ClassVar[Literal["inputs", "outputs"]] = "inputs"
+    QUIET_BIASES: ClassVar[bool] = True

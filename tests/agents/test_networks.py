@@ -8,7 +8,6 @@ import torch
 from rainbow_iqn_apex.agents.networks.duelling import (
     PUBLISHED,
     DuellingNetwork,
-    Fan,
     NetworkSpec,
     NoisyLinear,
     QuantileNetwork,
@@ -18,9 +17,9 @@ from rainbow_iqn_apex.memory.environment_spec import Field
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
 
 
-@pytest.mark.parametrize(("bias_fan", "count"), [("outputs", 20), ("inputs", 300)])
-def test_noisy_layers_start_as_the_interface_says(bias_fan: Fan, count: int) -> None:
-    layer = NoisyLinear(300, 20, 0.1, bias_fan)
+@pytest.mark.parametrize(("quiet", "count"), [(False, 20), (True, 300)])
+def test_noisy_layers_start_as_the_interface_says(quiet: bool, count: int) -> None:
+    layer = NoisyLinear(300, 20, 0.1, quiet_biases=quiet)
     assert torch.all(layer.weight_sigma == torch.tensor(0.1 / math.sqrt(300)))
     assert torch.all(layer.bias_sigma == torch.tensor(0.1 / math.sqrt(count)))
     for parameter in (layer.weight_mu, layer.bias_mu):

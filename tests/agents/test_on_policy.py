@@ -70,16 +70,16 @@ class Play:
 
 
 @pytest.mark.parametrize("architecture", ["shallow", "data-efficient", "deep", "deep-football"])
-def test_first_values_and_policies_are_small(architecture: str) -> None:
-    # Mutation: residual stacks orthogonal, too, whose values are of 10 and more, and gradients far beyond the clip.
+def test_first_policies_are_nearly_uniform(architecture: str) -> None:
+    # Mutation: residual stacks orthogonal, too, behind which values and their gradients are far beyond the clip.
     args = options.parse(["--agent", "ppo", "--architecture", architecture], "test", "")
     agent = make_agent(args, ATARI, CPU, learns=True, seed=2)
     assert isinstance(agent, OnPolicy)
     none = torch.zeros(1, 8)
     obs = torch.randint(256, (1, 8, 4, 84, 84), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     with torch.inference_mode():
-        parameters, values, _ = agent.network(Inputs(obs, none.bool(), none, none.long()), ())
-    assert values.square().mean() < 4**2 and parameters.std() < 0.05
+        parameters, _, _ = agent.network(Inputs(obs, none.bool(), none, none.long()), ())
+    assert parameters.std() < 0.025
 
 
 def watch_steps(agent: OnPolicy) -> list[tuple[RoundRows, Tensor]]:
