@@ -23,7 +23,7 @@ def test_the_scores_that_readme_tells_come_from_the_logs_beside_it(tmp_path: Pat
     assert f"{score['normalised']['world_record']:.0%} of the world record" in told
     mean, low, high = (evaluations["crazy_climber", 10][name] for name in ("value", "low", "high"))
     assert f"{mean:,.0f} ({low:,.0f} to {high:,.0f}) over 100 episodes" in told
-    games = ("breakout", "crazy_climber", "krull", "ms_pacman", "qbert", "road_runner", "space_invaders")
+    games = ("breakout", "crazy_climber", "krull", "ms_pacman", "qbert", "road_runner", "seaquest", "space_invaders")
     assert f"| {' | '.join(games)} |" in told
     scores = [f"{evaluations[game, 10]['value']:,.0f}" for game in games]
     assert f"| {' | '.join(scores)} |" in told
