@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager
 from itertools import islice
+from multiprocessing.context import SpawnContext
 from multiprocessing.reduction import DupFd
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -127,7 +127,7 @@ class Processes:
         self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
-        self._stop_all = context.Event()
+        self._stop_all = SharedStop(context)
         self._weights = _Weights(weights)
         self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
 
@@ -184,6 +184,21 @@ class Processes:
         self._weights.file.close()
 
 
+class SharedStop:
+    """Tells other processes to stop, without the lock of multiprocessing's Event: a process killed with it keeps it."""
+
+    def __init__(self, context: SpawnContext) -> None:
+        self._flag = context.RawValue("b", 0)  # one byte of memory that the processes share
+
+    def set(self) -> None:
+        """Ask the processes to stop."""
+        self._flag.value = 1
+
+    def is_set(self) -> bool:
+        """Return whether they shall stop."""
+        return bool(self._flag.value)
+
+
 def _kill_children() -> None:
     for process in multiprocessing.active_children():
         process.kill()
@@ -218,7 +233,7 @@ _player: EpisodePlayer  # of a process of the pool
 _failure = ""  # why it has none
 
 
-def _begin(args: Args, weights: Any, stop: Event) -> None:
+def _begin(args: Args, weights: Any, stop: Stop) -> None:
     """Prepare a process of the pool; `weights` is what `_Weights` has become, a dictionary of tensors."""
     global _player, _failure
     threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
