@@ -16,7 +16,7 @@ import psutil
 import pytest
 import redis
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -36,7 +36,10 @@ from tests.start_script import STAND_IN, Workplace, copy_project, free_port
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
 
-settings.register_profile("project", deadline=None, derandomize=True, database=None)
+_BY_THE_CLOCK = [HealthCheck.too_slow]  # a busy machine must not fail a test
+settings.register_profile(
+    "project", deadline=None, derandomize=True, database=None, suppress_health_check=_BY_THE_CLOCK
+)
 settings.load_profile("project")
 
 _run_numbers = itertools.count()
