@@ -1,7 +1,9 @@
 """start_learning_atari.sh --hosts: actors over ssh, by a real sshd on loopback, with stand-ins for the launchers."""
 
+import os
 import re
 import shutil
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.start import hosts, options, ssh
 from rainbow_iqn_apex.programs.start.hosts import Host
+from rainbow_iqn_apex.programs.start.remote_messages import FAULT
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
+from tests.deadline import wait_until
 from tests.servers import BUNDLED
 from tests.sshd import Sshd, needs_sshd, write_hosts
 from tests.start_script import Workplace, go_on_with
@@ -92,6 +96,28 @@ def test_what_does_not_go_with_hosts_is_refused(
     with pytest.raises(UserError) as caught:
         options.read(["--hosts", "hosts.txt", *more], {}, lambda: 0)
     assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
+
+
+HELPED = """#!/bin/sh
+sleep 60 <&- >&- & # as the helper of a ProxyCommand may, it lives on and holds ssh's stderr
+echo $! > helper
+echo "Allocated port 4444 for remote forward to x" >&2
+printf '@checkout\\n'
+exec cat > /dev/null
+"""
+
+
+def test_a_helper_that_outlives_its_ssh_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: close the streams of an ssh in another thread than the one that reads them.
+    monkeypatch.chdir(tmp_path)
+    Path("ssh").write_text(HELPED.replace("@", FAULT.decode()))
+    Path("ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(UserError, match="far: has no checkout of this repository in there"):
+        ssh.check([Host("far", 1, "there", ())], "127.0.0.1:1")
+    helper = psutil.Process(int(Path("helper").read_text()))
+    helper.kill()
+    wait_until(lambda: "ssh far" not in {thread.name for thread in threading.enumerate()}, "the end of all threads")
 
 
 @pytest.mark.slow

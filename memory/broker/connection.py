@@ -206,8 +206,8 @@ class Away(ExponentialWithJitterBackoff):
         self._began.most = most
         try:
             yield
-        finally:
-            self._began.most = math.inf
+        finally:  # an `Aside` notes no other beginning: its later commands have all the time of their sockets
+            self._began.most = self._began.at = math.inf
 
     def receive(self, count: int) -> None:
         """Count bytes of a reply; raises ReplyTooLargeError if they are too many."""

@@ -128,6 +128,7 @@ class Processes:
         self._stop = stop
         context = multiprocessing.get_context("spawn")
         self._stop_all = SharedStop(context)
+        self._others = multiprocessing.active_children()  # of a script that evaluates among other things
         self._weights = _Weights(weights)
         self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
 
@@ -167,7 +168,7 @@ class Processes:
             yield
         except futures.BrokenExecutor as error:
             # The pool ends the other processes and waits for all, but it forgets a process that it was just starting.
-            _kill_children()
+            self._kill()
             if self._stop.wait(_SIGNAL_S):  # a SIGTERM to the whole group ends them, too, perhaps before it comes here
                 raise Stopped from error
             raise RunError(
@@ -177,11 +178,16 @@ class Processes:
     def close(self) -> None:
         """Stop the episodes under way, and wait for the processes to end; kill those that still run after 5 seconds."""
         self._stop_all.set()
-        enough = threading.Timer(_END_S, _kill_children)
+        enough = threading.Timer(_END_S, self._kill)
         enough.start()
         self._pool.shutdown(wait=True, cancel_futures=True)
         enough.cancel()
         self._weights.file.close()
+
+    def _kill(self) -> None:
+        for process in multiprocessing.active_children():
+            if process not in self._others:
+                process.kill()
 
 
 class SharedStop:
@@ -197,11 +203,6 @@ class SharedStop:
     def is_set(self) -> bool:
         """Return whether they shall stop."""
         return bool(self._flag.value)
-
-
-def _kill_children() -> None:
-    for process in multiprocessing.active_children():
-        process.kill()
 
 
 class _Weights:

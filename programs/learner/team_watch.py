@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.lease import TTL_MS
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
@@ -47,7 +48,7 @@ class TeamWatch:
         while not self._left.wait(_LOOK_S):
             try:
                 missed = [key for key, token in self._others.items() if not self._is_held(key, token)]
-            except BrokerError:
+            except (BrokerError, RunError):
                 missed = []  # then nobody can renew anything
             now = time.monotonic()
             missed_since = {key: missed_since.get(key, now) for key in missed}

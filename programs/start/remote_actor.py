@@ -10,7 +10,6 @@ import random
 import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +32,7 @@ class RemoteActor:
     def __init__(self, host: Host, redis: str, db: int, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._host, self._redis, self._db, self._words = host, redis, db, words
         self._secrets = {name: environment[name] for name in (USERNAME, PASSWORD) if environment.get(name)}
-        self._stop = threading.Event()
+        self._stop = False
         self._is_there = False  # the other side, over the newest connection
         self._reader = select.poll()
         self._reader.register(1, 0)  # reports only that nobody reads our lines any more
@@ -52,13 +51,15 @@ class RemoteActor:
                 if now - told_at >= _TOLD_EVERY_S:
                     told_at = now
                     _print(f"Waiting for the ssh connection to {self._host.name} ({now - lost_at:.0f} sec): {error}")
-            self._stop.wait(pause * random.uniform(0.5, 1.0))  # an sshd drops many that come at the same moment
+            until = time.monotonic() + pause * random.uniform(0.5, 1.0)  # an sshd drops many that come at once
+            while time.monotonic() < until and not self._ends():
+                time.sleep(_LOOK_S)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         return 1
 
     def stop(self, *_: object) -> None:
-        """Ask it to save and stop, as a handler of signals."""
-        self._stop.set()
+        """Ask it to save and stop, as a handler of signals, which may take no lock: its own thread may hold it."""
+        self._stop = True
 
     def _run_once(self) -> int:
         with Connection(self._host, self._redis) as connection:
@@ -77,12 +78,12 @@ class RemoteActor:
                 if now - beat >= BEAT_S:
                     beat = now
                     connection.beat()
-                self._stop.wait(_LOOK_S) if not stopping else time.sleep(_LOOK_S)
+                time.sleep(_LOOK_S)
             return code
 
     def _ends(self) -> bool:
         """Return whether this process was asked to stop, or its start script was killed."""
-        return self._stop.is_set() or bool(self._reader.poll(0))
+        return self._stop or bool(self._reader.poll(0))
 
 
 def _hand_on(line: bytes) -> None:

@@ -167,14 +167,15 @@ class Connection:
         self._popen.kill()
         self._popen.wait()
         self._join()
-        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            with suppress(OSError):  # what is left to be sent
-                assert stream is not None
-                stream.close()
+        assert self._popen.stdin is not None
+        with suppress(OSError):  # what is left to be sent
+            self._popen.stdin.close()
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    return iter(partial(stream.readline, _MOST_LINE), b"")
+    """Yield all lines, and close the stream: another thread could not while a helper of ssh's own holds it open."""
+    with stream:
+        yield from iter(partial(stream.readline, _MOST_LINE), b"")
 
 
 def check(hosts: Sequence[Host], redis: str) -> None:

@@ -1,6 +1,7 @@
 """Keep so many runs of a sweep going at once until all have ended."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep.process import LOG, Process, take
@@ -93,17 +94,21 @@ class Sweep:
     def stop(self) -> bool:
         """Stop all in order; return whether all have."""
         running = list(self._running.values())
-        if running:
-            self._view.say(f"stopping {', '.join(process.run.name for process in running)}, which save first")
         for process in running:
             process.popen.terminate()
+        if running:
+            self._tell(f"stopping {', '.join(process.run.name for process in running)}, which save first")
         codes = []
         for process in running:
             codes.append(process.popen.wait())
             self._running = {place: other for place, other in self._running.items() if other is not process}
             if codes[-1]:
                 fault = process.fault()
-                self._view.say(f"{process.run.name} ended with exit code {codes[-1]}: {fault}")
+                self._tell(f"{process.run.name} ended with exit code {codes[-1]}: {fault}")
             else:
                 process.run.finish()
         return not any(codes)
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError):  # a Ctrl-C ends who reads it, too, as tee does
+            self._view.say(line)

@@ -2,13 +2,10 @@
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import re
-import signal
 import statistics
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -23,9 +20,8 @@ from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.program import best_median_worst, run_evaluation
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, network_args, other_rules, trained_steps
-from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, SharedStop, number_of_workers
+from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, number_of_workers
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
-from tests.deadline import wait_until
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 from tests.small import save_untrained
 from tests.specs import ATARI, discrete
@@ -242,36 +238,6 @@ def test_how_many_processes() -> None:
     assert workers("--render") == 1
     assert workers("--evaluation-workers 50") == workers("--render --evaluation-workers 50") == 50
     assert workers("--evaluation-workers 50 --evaluation-episodes 3") == 3
-
-
-def ask_until_all_are_set(begun: SharedStop, stops: list[SharedStop]) -> None:
-    begun.set()
-    for stop in stops:
-        while not stop.is_set():
-            pass
-
-
-def test_a_process_that_is_frozen_or_killed_while_it_asks_whether_to_stop_holds_up_nobody() -> None:
-    # Mutation: an Event of multiprocessing, whose lock such a process keeps.
-    context = multiprocessing.get_context("spawn")
-    begun, *stops = [SharedStop(context) for _ in range(21)]
-    process = context.Process(target=ask_until_all_are_set, args=(begun, stops), daemon=True)
-    process.start()
-    assert process.pid is not None
-    try:
-        wait_until(begun.is_set, "the process that asks")
-        for stop in stops:
-            time.sleep(0.01)  # it asks for this one now
-            os.kill(process.pid, signal.SIGSTOP)
-            thread = threading.Thread(target=stop.set, daemon=True)
-            thread.start()
-            thread.join(60)
-            assert not thread.is_alive()
-            os.kill(process.pid, signal.SIGCONT)
-        process.join(60)
-        assert process.exitcode == 0
-    finally:
-        process.kill()
 
 
 def record(number: int, score: float) -> EpisodeRecord:

@@ -1,6 +1,7 @@
 """A real server that is busy, full or a replica: commands and scripts wait until it is well, or end with one line."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -93,6 +94,18 @@ def test_a_server_that_is_busy(own_server: RedisServer, own_client: Client, monk
                 with after(0.3, insider.script_kill):
                     assert own_client.set("key", b"x")
             thread.join()
+
+
+def test_a_connection_that_gives_up_at_once_has_time_again_after_replies_of_a_limited_size(
+    own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: let the time that the limited replies have go on afterwards.
+    monkeypatch.setattr(connection, "AWAY_S", 0.1)
+    with own_client.aside() as aside:
+        with aside.replies_up_to(1000):
+            assert aside.ping()
+        time.sleep(0.2)
+        assert aside.ping()
 
 
 @pytest.mark.parametrize("text", ["BUSYGROUP Consumer Group name already exists", "ERR no such key", "NOASK"])

@@ -12,14 +12,20 @@ from torch import Tensor
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.memory.broker import connection
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
 from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
+from rainbow_iqn_apex.programs.learner.team_watch import TeamWatch
 from tests.agents.ranks import ThreadRank, together
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, agent_of
+from tests.conftest import RedisServer
+from tests.deadline import wait_until
 from tests.start_script import free_port
 
 CPU = torch.device("cpu")
@@ -29,6 +35,20 @@ ALL = "--nb-actor 4 --memory-capacity 6000 --batch-size 8 --learn-start 301 --T-
 def share(size: int, *more: str) -> options.Args:
     team: Any = SimpleNamespace(rank=0, size=size)
     return share_of(options.parse([*ALL, *more], "test", ""), team)
+
+
+@pytest.mark.redis
+def test_others_are_watched_again_after_redis_was_away_for_longer_than_a_command_is_tried(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: no RunError among what the watch outlives.
+    monkeypatch.setattr(connection, "AWAY_S", 0.2)
+    own_client.set(Keys("run", "").lease_of(1), b"theirs", px=600_000)
+    with TeamWatch(own_client, "run", SINGLE, [b"ours", b"theirs"]):
+        own_server.pause()
+        wait_until(lambda: own_client.away.given_up, "a command to be given up")
+        own_server.go_on()
+        wait_until(lambda: not own_client.away.given_up, "a later command")
 
 
 def test_a_learner_that_torchrun_has_not_started_is_alone() -> None:

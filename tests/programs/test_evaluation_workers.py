@@ -1,0 +1,68 @@
+"""The processes of an evaluation: how they are told to stop, and what happens when one of them dies."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.programs.evaluation.workers import SharedStop
+from rainbow_iqn_apex.programs.python_interface import evaluate
+from tests import specs
+from tests.deadline import wait_until
+from tests.small import CARTPOLE, TINY, save_untrained
+
+
+def ask_until_all_are_set(begun: SharedStop, stops: list[SharedStop]) -> None:
+    begun.set()
+    for stop in stops:
+        while not stop.is_set():
+            pass
+
+
+def test_a_process_that_is_frozen_or_killed_while_it_asks_whether_to_stop_holds_up_nobody() -> None:
+    # Mutation: an Event of multiprocessing, whose lock such a process keeps.
+    context = multiprocessing.get_context("spawn")
+    begun, *stops = [SharedStop(context) for _ in range(21)]
+    process = context.Process(target=ask_until_all_are_set, args=(begun, stops), daemon=True)
+    process.start()
+    assert process.pid is not None
+    try:
+        wait_until(begun.is_set, "the process that asks")
+        for stop in stops:
+            time.sleep(0.01)  # it asks for this one now
+            os.kill(process.pid, signal.SIGSTOP)
+            thread = threading.Thread(target=stop.set, daemon=True)
+            thread.start()
+            thread.join(60)
+            assert not thread.is_alive()
+            os.kill(process.pid, signal.SIGCONT)
+        process.join(60)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+def test_a_death_ends_the_processes_of_the_evaluation_and_no_others_of_a_script(tmp_path: Path) -> None:
+    # Mutation: kill all children of this process.
+    path = save_untrained(tmp_path / "cart.pth", [*CARTPOLE, *TINY], specs.CARTPOLE)
+    own = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    own.start()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            asked = {"env": CARTPOLE[1], "evaluation_episodes": 100_000, "evaluation_workers": 2}
+            evaluation = pool.submit(evaluate, path, path_to_results=tmp_path, disable_cuda=True, **asked)
+            wait_until(lambda: len(multiprocessing.active_children()) == 3, "the evaluation's processes", 60)
+            next(child for child in multiprocessing.active_children() if child.pid != own.pid).kill()
+            with pytest.raises(RunError, match="a process of the evaluation has died"):
+                evaluation.result()
+        assert multiprocessing.active_children() == [own]
+    finally:
+        own.kill()
+        own.join()
