@@ -164,7 +164,8 @@ class Args(
 
     def not_used(self) -> str:
         """Return a line about the options given that the agent does not use; empty if there are none."""
-        names = sorted({*self.unused, *(self.given & self.own.unused)})
+        known = (_COMMON | _names(type(self.own)) | _names(type(self.environment))) - self.own.unused
+        names = sorted(self.given - known)
         return f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}" if names else ""
 
     def name_source(self, errors: str) -> str:

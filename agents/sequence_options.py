@@ -9,8 +9,8 @@ from rainbow_iqn_apex.options.agent_options import AgentOptions
 def layer_size(default: int, text: str, *, may_be_0: bool = False) -> int:
     """Return an option with the units of a layer: one for a whole run, and its evaluations."""
     if may_be_0:
-        return option(default, text, least=0, most=10_000, shared=True, policy=True)
-    return option(default, text, above=0, most=10_000, shared=True, policy=True)
+        return option(default, text, least=0, most=10_000, shared=True, policy=True, shape=True)
+    return option(default, text, above=0, most=10_000, shared=True, policy=True, shape=True)
 
 
 @dataclass(frozen=True)
@@ -24,4 +24,5 @@ class SequenceOptions(AgentOptions):
         choices=("shallow", "deep", "deep-football", "data-efficient"),
         shared=True,
         policy=True,
+        shape=True,
     )

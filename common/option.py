@@ -46,6 +46,7 @@ def option(
     shared: bool = False,
     policy: bool = False,
     evaluation: bool = False,
+    shape: bool = False,
     short: str | None = None,
     flag: bool = False,
     listed: bool = False,
@@ -62,11 +63,12 @@ def option(
         shared: all processes of a run must have the same value.
         policy: an evaluation takes the value of the snapshot's run, as actions depend on it.
         evaluation: actions in an evaluation depend on it, and in no run.
+        shape: shapes of weights depend on it.
         short: another spelling.
         flag: a boolean that is usually given without a value.
         listed: a text of parts with commas between, which a configuration file may give as a list.
     """
-    marks = {"shared": shared, "policy": policy, "evaluation": evaluation}
+    marks = {"shared": shared, "policy": policy, "evaluation": evaluation, "shape": shape}
     metadata = {"help": text, "short": short, "flag": flag, "listed": listed} | marks
     value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
     return value

@@ -84,6 +84,7 @@ class ResultOptions:
         "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "
         "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million frames",
         least=0,
+        most=10_000,
     )
     evaluation_size: int = option(500, "replayed states whose mean value the learner reports", above=0)
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
+from rainbow_iqn_apex.programs.machine_preset import parse_for_start
+from rainbow_iqn_apex.programs.output_lines import fault_in
 
 _WRONG_COMMAND = 2
 
@@ -53,8 +56,8 @@ def train(**options: Any) -> Path:
         UserError: a wrong option, or training has diverged.
         RunError: the run cannot go on.
     """
-    own = {name: options[name] for name in options.keys() & {"gpus", "windows", "use_running_redis"}}
-    parsed = _parse({name: value for name, value in options.items() if name not in own})
+    own = {"gpus", "hosts", "use_running_redis", "windows"}  # of the start script, which reads them
+    parsed = parse_for_start(_words({name: value for name, value in options.items() if name not in own}))
     words = _words({"windows": "none"} | options)
     package = str(Path(rainbow_iqn_apex.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))
@@ -67,23 +70,25 @@ def train(**options: Any) -> Path:
         text=True,
         start_new_session=True,  # one request to stop, by this process alone
     )
-    last = _print_lines(process)
-    if process.returncode == _WRONG_COMMAND:
-        raise UserError(last.partition("error: ")[2] or last)
+    lines = _print_lines(process)
     if process.returncode:
-        raise RunError(last)
+        fault = fault_in(lines)
+        if process.returncode == _WRONG_COMMAND:
+            raise UserError(fault.partition("error: ")[2] or fault)
+        raise RunError(fault)
     return snapshot.choose(parsed.path_to_results, parsed.task)
 
 
-def _print_lines(process: "subprocess.Popen[str]") -> str:
-    """Print what a process writes until it ends, and return its last line; a KeyboardInterrupt stops it first."""
+def _print_lines(process: "subprocess.Popen[str]") -> list[str]:
+    """Print what a process writes until it ends, and return its last lines; a KeyboardInterrupt stops it first."""
     assert process.stdout is not None
-    last, interrupt = "", None
+    last: deque[str] = deque(maxlen=30)
+    interrupt = None
     with process:
         while True:
             try:
                 for line in process.stdout:
-                    last = line.strip() or last
+                    last.append(line)
                     print(line, end="", flush=True)
                 break
             except KeyboardInterrupt as error:
@@ -91,7 +96,7 @@ def _print_lines(process: "subprocess.Popen[str]") -> str:
                 process.terminate()
     if interrupt:
         raise interrupt
-    return last
+    return list(last)
 
 
 def _parse(options: dict[str, Any]) -> args.Args:

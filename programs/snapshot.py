@@ -131,10 +131,11 @@ def _check_record(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
 
 
 def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
-    """Restore the state of every part of the agent; raises UserError if the snapshot is of another agent or size."""
+    """Restore the state of every part of the agent; raises UserError if a part is missing, or of another size."""
     for name, part in agent.parts.items():
-        if f"{name}{_SUFFIX}" in snapshot:
-            _restore_part(name, part, snapshot)
+        if f"{name}{_SUFFIX}" not in snapshot:
+            raise UserError(f"the snapshot holds nothing of {name!r}, which belongs to these settings")
+        _restore_part(name, part, snapshot)
 
 
 def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:

@@ -117,6 +117,7 @@ _NO_LOCKSTEP = "--agent reinforce --synchronize-actors-with-learner 0"
         ("--id-eval-actor 2 --nb-eval-actors 2", "--id-eval-actor: 2 is not one of --nb-eval-actors 2 (0 to 1)"),
         ("--id-eval-actor 0 --id-actor 0", "--id-actor, --id-eval-actor: an actor has either of them"),
         ("--atoms 1", "--atoms: must lie in 2 to 10000, is 1"),  # of another agent
+        ("--keep-checkpoints 1e12", "--keep-checkpoints: must lie in 0 to 10000, is 1000000000000"),
         ("--evaluation-workers -1", "--evaluation-workers: must not be below 0, is -1"),
         ("--record", "--record: expected a value"),
         (

@@ -47,8 +47,14 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
     more += ["--export", str(tmp_path / "card")]
+    films.mkdir()
+    other, older = (films / f"breakout_brick_seed123_{name}_episode9.webm" for name in ("stochastic_best", "best"))
+    other.touch()
+    older.touch()
     out = evaluations.run(path, *more).succeeded()
     assert "did not repeat itself" not in out
+    other.unlink()  # the film of another evaluation stays
+    assert not older.exists()
     rows = {int(row[0]): row for row in evaluations.rows("breakout_brick_seed123.csv")}
     scores = sorted((float(row[4]) for row in rows.values()), reverse=True)
     expected = {"best": scores[0], "median": scores[2], "worst": scores[-1]}

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep import program
 from rainbow_iqn_apex.programs.sweep.program import planned
+from rainbow_iqn_apex.programs.sweep.runs import State
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, present_start, write_record
 from tests.deadline import wait_until
 from tests.processes import ROOT, Ended, Process, Processes, clean_environment, run
 from tests.start_script import free_port, kill_all_in, processes_in
@@ -144,6 +147,34 @@ def test_every_mistake_is_told_at_once_and_nothing_starts(folder: Path) -> None:
     ):
         assert any(expected in line for line in lines), lines
     assert not (folder / "results").exists()
+
+
+def test_finished_runs_of_other_options_are_not_taken_for_those_of_the_file(folder: Path) -> None:
+    # Mutation: look at what the file gives alone, of which an option may have been taken away.
+    file = write(folder, CARTPOLE + "seeds: [1]\n")
+    (run,) = planned(file, folder / "results")
+    path = run.folder / f"{run.args.task}.json"
+    run.write(State(6379, run.args.T_max))
+
+    def record(**settings: object) -> None:
+        start = present_start({"preset": "paper", "device": "cpu"} | run.args.settings | settings)
+        write_record(path, RunRecord(run.args.task, 1, 7, (start,)))
+
+    record(T_max=7, precision="float32", batch_size=3)  # which may differ, or is not used
+    assert len(planned(file, folder / "results")) == 1
+    record(hidden_size=5)
+    with pytest.raises(UserError, match=r"s\.yaml: .* was trained with --hidden-size 5, not \d+; give the same, or "):
+        planned(file, folder / "results")
+    run.write(State(6379, run.args.T_max - 1))
+    assert planned(file, folder / "results"), "one that goes on may be mended, as far as its learner lets it"
+
+
+def test_a_run_may_be_as_short_as_the_preset_without_a_gpu_allows(folder: Path) -> None:
+    # Mutation: judge by the defaults for a GPU; there is none here, or the run may be as short with one.
+    text = "games: [pong]\noptions: {T-max: 20000}\n"
+    if torch.cuda.is_available():
+        text = "games: [pong]\noptions: {T-max: 20000, preset: cpu}\n"
+    assert [run.args.T_max for run in planned(write(folder, text), folder / "results")] == [20_000]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rainbow_iqn_apex.agents.sequence_options import layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
 
@@ -24,7 +25,7 @@ class ReinforceOptions(AgentOptions):
     MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
     WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
-    hidden_size: int = option(64, "units of the hidden layer", above=0, most=10_000, shared=True, policy=True)
+    hidden_size: int = layer_size(64, "units of the hidden layer")
     unroll_length: int = option(
         40, "rows of a sequence, at whose end the value is bootstrapped from", above=0, most=10_000, shared=True
     )

@@ -146,8 +146,9 @@ class RunKey(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The run's name, for people and in addresses."""
-        return self.task if self.folder == "." else f"{self.folder}/{self.task}"
+        """The run's name, for people and in addresses: UTF-8, which a folder's name need not be."""
+        title = self.task if self.folder == "." else f"{self.folder}/{self.task}"
+        return title.encode(errors="backslashreplace").decode()
 
 
 class RunFiles:

@@ -27,6 +27,8 @@ from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode, Eval
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
 from rainbow_iqn_apex.saber.results.run_record import commit, versions
 
+_PLACES = ("best", "median", "worst")  # of the episodes that are filmed
+
 
 def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
     """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos; return the episodes.
@@ -143,7 +145,7 @@ def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEp
     for place, index in (("best", 0), ("worst", -1), ("median", len(ordered) // 2)):
         if ordered[index] not in chosen.values():
             chosen[place] = ordered[index]
-    return {place: chosen[place] for place in ("best", "median", "worst") if place in chosen}
+    return {place: chosen[place] for place in _PLACES if place in chosen}
 
 
 def _export(players: OwnProcess | Processes, args: Args, saved: dict[str, Any], log: EvaluationLog) -> None:
@@ -169,8 +171,8 @@ def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], f
     chosen = best_median_worst(episodes)
     print(f"Recording again in {folder}: {', '.join(chosen)}; {MAX_SECONDS // 60} minutes of each at most", flush=True)
     names = {record.episode: f"{stem}_{place}_episode{record.episode}.webm" for place, (_, record) in chosen.items()}
-    with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as place:  # goes with a stop
-        tasks = [Task(record.episode, seed, Path(place) / names[record.episode]) for seed, record in chosen.values()]
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as made:  # goes with a stop
+        tasks = [Task(record.episode, seed, Path(made) / names[record.episode]) for seed, record in chosen.values()]
         try:
             again = {film.episode: record for film, record in players.play(tasks)}
         except Stopped:
@@ -178,10 +180,11 @@ def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], f
             raise
         except OSError as error:
             raise OSError(f"{folder}: the films cannot be written: {error.strerror or 'is the disk full?'}") from error
-        for old in folder.glob(f"{glob.escape(stem)}_*_episode*.webm"):
-            old.unlink()  # films of an earlier recording, perhaps of fewer episodes
+        for place in _PLACES:
+            for old in folder.glob(f"{glob.escape(stem)}_{place}_episode*.webm"):
+                old.unlink()  # films of an earlier recording, perhaps of fewer episodes
         for name in names.values():
-            (Path(place) / name).replace(folder / name)
+            (Path(made) / name).replace(folder / name)
     for _, first in chosen.values():
         print(f"{folder / names[first.episode]}: score {first.score_saber:g}", flush=True)
         if (record := again[first.episode]) != first:  # on a GPU sums may be added in another order

@@ -1,7 +1,7 @@
 """The settings of an evaluation: game and policy come from the snapshot, the rules from the command."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes show a stack's channels, each of its colours
         sizes["history_length"] = stack
     of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings} | sizes
-    if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):
+    shapes = {*sizes, *(field.name for field in fields(asked.own) if field.metadata["shape"])}
+    if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, shapes):
         raise UserError("\n".join(errors))
     kept = args.given & of_policy.keys() if args.force else frozenset()
     args = asked.replace(**{name: value for name, value in of_policy.items() if name not in kept})
@@ -128,13 +129,13 @@ def _game_in_name(model: Path | None) -> str | None:
     return match[1] if match and check_game(match[1]) is None else None
 
 
-def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
+def _other_networks(args: Args, of_policy: dict[str, Any], shapes: set[str]) -> list[str]:
     """Return a line for each setting in which command and snapshot differ; `--force` changes no shapes."""
     errors = []
     for name in sorted(args.given & of_policy.keys()):
         learned, asked = of_policy[name], args.unused.get(name, args.get(name))
-        if learned != asked and (name in sizes or not args.force):
-            advice = "leave it out" if name in sizes else "leave it out, or --force evaluates it so"
+        if learned != asked and (name in shapes or not args.force):
+            advice = "leave it out" if name in shapes else "leave it out, or --force evaluates it so"
             errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")
     return errors
 

@@ -56,8 +56,14 @@ def make_learner_client(args: Args, client: Client, team: Team) -> LearnerClient
 def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
     """Let the agent go on from a checkpoint, or begin from --model where there is none."""
     if saved:
-        with damage_named(saved.path):
-            snapshot.restore(agent, saved.content)
+        try:
+            with damage_named(saved.path):
+                snapshot.restore(agent, saved.content)
+        except UserError as error:
+            raise UserError(
+                f"--path-to-results: {saved.path} cannot be resumed from, {error}; resume with the settings of its "
+                "run, or start from its weights in another folder, with --model"
+            ) from error
         note = "; --model is not used" if args.model else ""
         print(f"Resuming from {saved.path} at T = {saved.progress.T_learner}{note}", flush=True)
     elif args.model:

@@ -20,6 +20,7 @@ from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.parser import Parser, devices
 from rainbow_iqn_apex.options.sink_options import check_sinks
+from rainbow_iqn_apex.programs.machine_preset import preset_for
 from rainbow_iqn_apex.programs.start import hosts
 from rainbow_iqn_apex.programs.start.hosts import Host
 
@@ -123,12 +124,10 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     if own.gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
         raise UserError("--gpus, --gpu-number: give either of them")
     playing = read_hosts(own.hosts, given, rest)
-    preset = ""
     if not given.get("disable_cuda"):
         _check_gpus(own.gpus, count_gpus)
-        if not errors and "preset" not in given and not count_gpus():
-            preset = "cpu"
-            rest += ["--preset", preset]
+    preset = "" if errors else preset_for(given, count_gpus)
+    rest += ["--preset", preset] if preset else []
     parsed = args.parse(rest, PROGRAM, "")
     server = find_server(parsed.host_redis, parsed.port_redis, parsed.redis_url, environment)
     try:

@@ -3,12 +3,13 @@
 import os
 import time
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import launch
+from rainbow_iqn_apex.programs.machine_preset import count_gpus
 from rainbow_iqn_apex.programs.start import options, ssh, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import Clock, no_window
@@ -46,14 +47,6 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
         return _run(supervisor, asked, options.continuation(script, words))
     except UserError as error:
         command_line.fail(options.PROGRAM, error)
-
-
-@cache
-def count_gpus() -> int:
-    """Return how many CUDA devices PyTorch finds."""
-    import torch  # takes seconds
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str) -> int:

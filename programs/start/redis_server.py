@@ -74,6 +74,12 @@ def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
             f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop it, or what "
             "looks after it, or --use-running-redis goes on with it"
         )
+    file = f"{append_file(port)}*"
+    if answer.listens and (any(results.glob(file)) or any(results.glob(f"appendonlydir/{file}"))):
+        raise UserError(
+            f"--port-redis: port {port} of {host} is taken, and the run in {results} goes on with a Redis server "
+            "there, which has its experience; stop what listens there"
+        )
     if answer.is_redis:
         raise UserError(
             f"--port-redis: a Redis server is already at {host}:{port}; --use-running-redis uses it, --port-redis "

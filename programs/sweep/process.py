@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.programs.output_lines import fault_in, newest_with
 from rainbow_iqn_apex.programs.stop_request import ENDS_WITH
 from rainbow_iqn_apex.programs.sweep.runs import Run, State
 
@@ -17,7 +17,6 @@ LOG = "sweep.log"  # of all starts of a run, in its folder
 _LOCK = ".sweep.lock"
 _TAIL = 16_384  # bytes
 _PACKAGE_IN = str(Path(__file__).resolve().parents[2])
-_FAULTS = (r"error: |cannot go on", r"^\[learner\] ", ".")  # what tells best why a run has failed comes first
 
 
 class Process:
@@ -42,15 +41,14 @@ class Process:
 
     def fault(self) -> str:
         """Return the line that tells best why it has failed."""
-        lines = last_lines(self.run)[-30:]
-        return next((found for text in _FAULTS if (found := _last(text, lines))), "it has printed nothing")
+        return fault_in(last_lines(self.run)[-30:])
 
     def progress(self) -> tuple[int, str]:
         """Return the agent steps that the learner has printed last, and its newest words about the score."""
         lines = last_lines(self.run)
-        steps = re.search(r"T = ([0-9]{1,18}) / ", _last(r"^\[learner\] \[.*\] T = ", lines))
-        score = _last(r"^\[learner\] (Score|Mean) ", lines).removeprefix("[learner] ")
-        return int(steps[1]) if steps else 0, score or _last(".", lines)
+        steps = re.search(r"T = ([0-9]{1,18}) / ", newest_with(r"^\[learner\] \[.*\] T = ", lines))
+        score = newest_with(r"^\[learner\] (Score|Mean) ", lines).removeprefix("[learner] ")
+        return int(steps[1]) if steps else 0, score or newest_with(".", lines)
 
 
 def environment() -> dict[str, str]:
@@ -76,9 +74,3 @@ def last_lines(run: Run) -> list[str]:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace").splitlines()
     return []
-
-
-def _last(pattern: str, lines: list[str]) -> str:
-    """Return the newest line that has the pattern, empty if there is none."""
-    found = next((line for line in reversed(lines) if re.search(pattern, line)), "")
-    return one_line(found) if found.strip() else ""

@@ -60,6 +60,8 @@ def planned(file: Path, folder: Path) -> list[Run]:
         runs = plan(found, folder, str(file))
     except UserError as error:
         errors += str(error).splitlines()
+    else:
+        errors += [f"{file}: {line}" for run in runs if run.is_finished() and (line := run.other_settings())]
     if errors:
         raise UserError("\n".join(errors))
     return runs

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,8 +19,10 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
+from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
 
@@ -32,6 +35,7 @@ _OWN = (  # what a sweep gives each run
     "game", "env", "agent", "rainbow-only", "seed", "path-to-results", "run-name", "host-redis", "port-redis",
     "redis-url", "id-actor", "id-eval-actor",
 )  # fmt: skip
+_MAY_DIFFER = {"T_max", "nb_actor", "learner_threads", "model", "precision"}  # between the starts of a run, or machines
 Port = Annotated[int, Meta(ge=1, le=_LAST_PORT)]
 
 
@@ -69,6 +73,20 @@ class Run:
         with replace_file(self.folder / _STATE) as file:
             file.write(f"{json.dumps(asdict(state))}\n".encode())
 
+    def other_settings(self) -> str:
+        """Return a line about what decides about results and was another in the run's last start; empty if nothing."""
+        with suppress(ValueError):  # of a damaged record the start script tells
+            if record := read_record(self.folder / f"{self.args.task}.json"):
+                before = record.starts[-1].settings
+                preset = () if "preset" in self.args.given else (f"--preset={before.get('preset', 'paper')}",)
+                settings = args.parse([*self.words, *preset], "", "").settings
+                now = json.loads(json.dumps(settings, default=str))  # as the record has them
+                decide = before.keys() & now.keys() - _MAY_DIFFER - self.args.own.unused
+                if names := sorted(name for name in decide if before[name] != now[name]):
+                    told = ", ".join(f"{flag_of(name)} {before[name]!r}, not {now[name]!r}" for name in names)
+                    return f"{self.folder} was trained with {told}; give the same, or another --path-to-results"
+        return ""
+
     def is_finished(self) -> bool:
         """Return whether the run has come to its T-max in good order."""
         state = self.state()
@@ -102,7 +120,7 @@ def plan(settings: Settings, folder: Path, source: str) -> list[Run]:
         words = tuple(f"--{name}={value}" for name, value in (environment, ("agent", agent), ("seed", seed), *more))
         name = _name(environment[0], environment[1], agent, varied, seed)
         try:
-            parsed = args.parse([*words, f"--path-to-results={folder / name}"], "", "")
+            parsed = parse_for_start([*words, f"--path-to-results={folder / name}"])
             runs.append(Run(name, len(runs), folder / name, words, parsed))
         except UserError as error:
             errors += [f"{source}: {line}" for line in str(error).splitlines()]

@@ -81,13 +81,14 @@ def protocols_of(runs: Sequence[Run]) -> Protocols:
 
 def protocol_of(settings: Mapping[str, Any]) -> Protocol | None:
     """Read the rules from settings of a run or an evaluation; None if they are not recorded."""
+    drawn = ", actions drawn" * bool(settings.get("stochastic"))
     if not is_atari(settings):
         environment = str(settings["env"]).removeprefix("gymnasium:")
-        return Protocol(f"rules of {environment}", 0.0, unlimited=True, is_atari=False)
+        return Protocol(f"rules of {environment}{drawn}", 0.0, unlimited=True, is_atari=False)
     stickiness, cut = (settings.get(name) for name in ("proba_sticky_actions", "disable_SABER_mode"))
     if not isinstance(stickiness, int | float) or not isinstance(cut, bool):
         return None
     repeat = settings.get("action_repeat", ACTION_REPEAT)
     label = f"sticky actions {stickiness:g}" if stickiness else "no sticky actions"
-    label += f", action repeat {repeat}" * (repeat != ACTION_REPEAT) + ", cut at 30 min" * cut
+    label += f", action repeat {repeat}" * (repeat != ACTION_REPEAT) + ", cut at 30 min" * cut + drawn
     return Protocol(label, stickiness, unlimited=not cut, action_repeat=repeat)

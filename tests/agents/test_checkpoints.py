@@ -30,6 +30,16 @@ def agent() -> Agent:
     return make_agent(args, discrete((5,), "uint8", 3), torch.device("cpu"), learns=True, seed=1)
 
 
+def test_parts_of_other_settings_are_no_checkpoint(agent: Agent) -> None:
+    # Mutation: leave what is missing as it was made, as the target network of a run that began without one.
+    content = {f"{name}_state_dict": part.state_dict() for name, part in agent.parts.items()}
+    snapshot.restore(agent, content)
+    for name in agent.parts:
+        rest = {key: value for key, value in content.items() if key != f"{name}_state_dict"}
+        with pytest.raises(UserError, match=f"the snapshot holds nothing of '{name}', which belongs to these settings"):
+            snapshot.restore(agent, rest)
+
+
 def flip(path: Path) -> None:
     flip_bytes(path, path.stat().st_size // 2, 400)
 

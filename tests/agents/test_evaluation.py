@@ -114,6 +114,20 @@ def test_settings_of_the_command_that_the_snapshot_denies_are_refused() -> None:
     assert network_args(preset, content).get("hidden_size") == 5, "a preset's settings are defaults"
 
 
+def test_what_an_agent_of_a_snapshot_does_not_use_is_told_and_no_force_changes_its_layers(tmp_path: Path) -> None:
+    # Mutations: tell what the default agent does not use; let --force give a layer another size.
+    vectors = ["--agent", "ppo", "--env", "gymnasium:CartPole-v1", "--mlp-size", "8"]
+    content = snapshot.load(save_untrained(tmp_path / "x.pth", vectors, discrete((4,), "float32", 2)), "--model")
+
+    def asked(*words: str) -> options.Args:
+        return network_args(options.parse([*words], "test", ""), content)
+
+    assert asked("--stochastic").not_used() == ""
+    assert asked("--num-quantile-samples", "8").not_used() == "Not used by --agent ppo: --num-quantile-samples"
+    with pytest.raises(UserError, match=r"--mlp-size: .* has learned with 8, not 9; leave it out$"):
+        asked("--mlp-size", "9", "--force")
+
+
 CARTPOLE = {"env": "gymnasium:CartPole-v1", "game": "space_invaders"}  # --game does not count there
 
 

@@ -1,5 +1,6 @@
 """What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,6 +68,12 @@ def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Pat
     (tmp_path / "pong_evaluation.csv").write_text("T_actors\n")
     assert {key.title for key in find_runs(tmp_path)} == {"pong", "seed7/pong", "a/b/c/chain"}
     assert find_runs(tmp_path / "missing") == []
+
+
+def test_a_folder_whose_name_is_not_utf_8_has_a_title_that_is(tmp_path: Path) -> None:
+    # Mutation: the name as Python reads it, which no page can be sent.
+    write_run(tmp_path / os.fsdecode(b"r\xff"), "pong", 1)
+    assert [key.title.encode() for key in find_runs(tmp_path)] == [b"r\\udcff/pong"]
 
 
 def test_curves_grow_with_their_file(tmp_path: Path) -> None:

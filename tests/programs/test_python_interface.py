@@ -56,6 +56,23 @@ def test_an_interrupt_saves_and_stops_all(tmp_path: Path, processes: Processes) 
     assert "all is stopped and saved" in out and list(log.parent.glob("last_model_*"))
 
 
+@pytest.mark.slow
+def test_what_the_learner_refuses_is_the_exception(tmp_path: Path) -> None:
+    # Mutation: the start script's last line, which tells that it stops the Redis server.
+    (tmp_path / "CartPole-v1.csv").write_text(
+        "T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end\n9,9,0,0,0,9,9,9,9,game_over\n"
+    )
+    with pytest.raises(UserError, match=r"^--path-to-results: .*CartPole-v1\.csv has episodes, but no checkpoint"):
+        rainbow_iqn_apex.train(
+            env="gymnasium:CartPole-v1", agent="reinforce", T_max=2000, path_to_results=tmp_path, port_redis=free_port()
+        )
+
+
+def test_options_of_the_start_script_are_known(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^--hosts: .*none\.txt cannot be read: No such file"):
+        rainbow_iqn_apex.train(game="pong", hosts=tmp_path / "none.txt")
+
+
 def test_wrong_options_are_exceptions() -> None:
     with pytest.raises(UserError) as caught:
         rainbow_iqn_apex.train(learning_start=5, T_max="many")

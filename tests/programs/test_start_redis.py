@@ -42,6 +42,14 @@ def test_a_port_that_something_has_is_refused(tmp_path: Path) -> None:
         check_port("localhost", free_port(), Answer(listens=True, is_redis=True), tmp_path)
     with pytest.raises(UserError, match="port 7000 of localhost is taken by something that is not Redis"):
         check_port("localhost", 7000, Answer(listens=True), tmp_path)
+    for begun in ("appendonlydir/redis_7000.aof.manifest", "redis_7001.aof"):  # as Redis 7 and 6 write
+        (tmp_path / begun).parent.mkdir(exist_ok=True)
+        (tmp_path / begun).touch()
+    for port in (7000, 7001):
+        for is_redis in (True, False):
+            with pytest.raises(UserError, match=f"port {port} of localhost is taken, and the run in .*; stop what lis"):
+                check_port("localhost", port, Answer(listens=True, is_redis=is_redis), tmp_path)
+        check_port("localhost", port, Answer(), tmp_path)
 
 
 def test_a_server_that_does_not_tell_its_files_is_another_s(

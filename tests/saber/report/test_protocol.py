@@ -7,7 +7,7 @@ import pytest
 
 from rainbow_iqn_apex.saber.report.figures import all_figures
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
-from rainbow_iqn_apex.saber.report.protocol import Protocols, protocols_of
+from rainbow_iqn_apex.saber.report.protocol import Protocols, protocol_of, protocols_of
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.report.table import to_html
@@ -81,6 +81,14 @@ def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], n
     assert ("by SABER&#x27;s rules" in page) == (not settings), "said of nothing else"
     assert ("unlimited" in to_html(game_table(results))) == ("unlimited" in name)
     assert published_shown(results) == (STICKY_AGENTS if "actions 0.25" in name and "repeat" not in name else set())
+
+
+def test_an_evaluation_whose_actions_were_drawn_says_so() -> None:
+    rules = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False}
+    for settings, label in ((rules, "sticky actions 0.25"), ({"env": "gymnasium:CartPole-v1"}, "rules of CartPole-v1")):
+        for drawn, words in ((False, ""), (True, ", actions drawn")):
+            found = protocol_of({**settings, "stochastic": drawn})
+            assert found and found.label == label + words
 
 
 def test_known_and_unknown_protocols_are_not_mixed_silently(tmp_path: Path) -> None:

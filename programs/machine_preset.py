@@ -1,0 +1,36 @@
+"""The preset of a run whose command chooses none: a machine without a GPU begins with the small one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rainbow_iqn_apex import args
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+
+
+@cache
+def count_gpus() -> int:
+    """Return how many CUDA devices PyTorch finds."""
+    import torch  # takes seconds
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def preset_for(given: Mapping[str, Any], count_gpus: Callable[[], int] = count_gpus) -> str:
+    """Return the preset that the start script adds to these options, by name; empty if none."""
+    return "" if given.get("disable_cuda") or "preset" in given or count_gpus() else "cpu"
+
+
+def parse_for_start(words: Sequence[str]) -> Args:
+    """Return what options come to for the start script; raises UserError with all mistakes in them.
+
+    GPUs are counted only where other defaults might accept what these do not. The rest comes from the program itself.
+    """
+    try:
+        return args.parse(words, "", "")
+    except UserError:
+        given, _, _ = args.read(words)
+        if not (preset := preset_for(given)):
+            raise
+        return args.parse([*words, f"--preset={preset}"], "", "")
