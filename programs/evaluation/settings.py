@@ -54,7 +54,7 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes show a stack's channels, each of its colours
         sizes["history_length"] = stack
     of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings} | sizes
-    shapes = {*sizes, *(field.name for field in fields(asked.own) if field.metadata["shape"])}
+    shapes = {*sizes, *(field.name for field in fields(asked.own) if field.metadata.get("shape"))}
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, shapes):
         raise UserError("\n".join(errors))
     kept = args.given & of_policy.keys() if args.force else frozenset()
