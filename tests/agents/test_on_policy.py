@@ -141,6 +141,19 @@ def test_rows_and_sequences_are_dealt_out_whole_and_shuffled() -> None:
     assert all(torch.equal(part - part[0], (5 * torch.arange(7)).unsqueeze(1).expand_as(part)) for part in parts)
 
 
+def test_updates_have_as_many_rows_though_some_sequences_are_short() -> None:
+    # Mutation: deal sequences out by their number alone.
+    lengths = torch.tensor([124, 123, 6, 122, 124, 6, 4, 123, 5, 5, 122, 4, 6, 123, 5, 122])
+    learnable = torch.arange(128).unsqueeze(1) < lengths  # [T, B]
+    generator, dealt = torch.Generator().manual_seed(3), set()
+    for _ in range(20):
+        parts = [part[0] for part in deal_sequences(learnable, 4, generator)]  # [b] each
+        assert sorted(torch.cat(parts).tolist()) == list(range(16))
+        assert all(abs(int(lengths[part].sum()) - 256) <= 10 for part in parts)
+        dealt.add(tuple(sorted(parts[0].tolist())))
+    assert len(dealt) > 15, "shuffled"
+
+
 @pytest.mark.parametrize("split", ["rows", "sequences"])
 def test_a_round_of_which_messages_are_lost_makes_fewer_updates(split: str) -> None:
     # Mutation: end the run where a round has less than one row or sequence for each update.
