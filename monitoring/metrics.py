@@ -73,8 +73,14 @@ _TRAIN = (
         "train/value_cloning_loss", "squared return", "change of the values of replayed rows since they were played"
     ),
     Metric("train/trusted", "share", "of the batch's rows that are within LASER's trust region"),
-    Metric("train/policy_lag", "versions", "from the weights that acted to those that learn, on average"),
-    Metric("train/largest_policy_lag", "versions", "from the weights that acted to those that learn, at most"),
+    Metric(
+        "train/policy_lag", "versions", "from the weights that acted last in a chunk to those that learn, on average"
+    ),
+    Metric(
+        "train/largest_policy_lag",
+        "versions",
+        "from the weights that acted last in a chunk to those that learn, at most",
+    ),
 )
 _BUFFER = (
     Metric("buffer/rows", "agent steps", "held by replay, queue or mixture"),

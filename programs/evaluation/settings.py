@@ -46,8 +46,8 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     """
     sizes = _sizes(args, saved)
     learner = args.replace(agent=sizes["agent"])
-    unused = {name: learner.own.DEFAULTS.get(name, getattr(Args, name)) for name in learner.own.UNUSED}
-    learner = learner.replace(**unused)  # as if the command had not given them
+    own = learner.own.UNUSED | ({"precision"} - args.given)  # as the agent has them where no command gives them
+    learner = learner.replace(**{name: learner.own.DEFAULTS.get(name, getattr(Args, name)) for name in own})
     asked = _with_game(learner, _settings(learner, saved))
     settings = {name: value for name, value in _settings(asked, saved).items() if name not in asked.own.UNUSED}
     stack = settings.get("history_length")

@@ -69,6 +69,16 @@ def test_options_that_the_agent_does_not_use_are_recorded_as_if_not_given(tmp_pa
     assert all(record == recorded[0] for record in recorded)
 
 
+@pytest.mark.parametrize("given", [[], ["--agent", "ppo"], ["--precision", "float32"]])
+def test_an_agent_that_needs_float32_plays_in_it_whether_the_command_names_it_or_not(
+    given: list[str], tmp_path: Path
+) -> None:
+    # Mutation: the precision that is the default of the default agent.
+    words = ["--agent", "ppo", "--preset", "cpu", "--game", "pong", "--hidden-size", "8"]
+    content = snapshot.load(save_untrained(tmp_path / "model.pth", words, ATARI), "--model")
+    assert network_args(options.parse(given, "test", ""), content).precision == "float32"
+
+
 def test_the_record_tells_how_long_a_snapshot_was_trained() -> None:
     # Mutation: T_actors in lockstep, which lacks the last round.
     args = options.parse([], "test", "")
