@@ -1,6 +1,7 @@
 """Trains, evaluates and loads policies from Python: what `rainbow_iqn_apex` offers to scripts and notebooks.
 
-Options have the names of the command line with underscores, and the same defaults; what runs is what the programs run.
+Options have the names of the command line with underscores, and the same defaults, but for `evaluation_workers`; what
+runs is what the programs run.
 """
 
 import os

@@ -45,14 +45,19 @@ class InferenceServers:
     def __init__(self, client: Client, name: str, run_id: str, shards: int) -> None:
         self.keys = Keys(name, run_id, shards=shards, inference=True)
         self._client = client
+        self._secret = b""  # as it was last seen
 
     def secret(self) -> bytes:
-        """Return the run's secret; make it, if nobody has. Raises RunError for one that is none of ours."""
+        """Return the run's secret; make it, if nobody has, and write it again if Redis has lost it.
+
+        Raises RunError for one that is none of ours.
+        """
         key = f"{self.keys.beside(0).beginning}inference:actor:secret"
-        self._client.set(key, secrets.token_hex(32), nx=True)
+        self._client.set(key, self._secret or secrets.token_hex(32), nx=True)
         secret = cast(bytes, self._client.getrange(key, 0, _MOST_BYTES))
         if not _SECRET.fullmatch(secret):
             raise RunError(f"the secret of the inference servers in Redis, {key}, is damaged: delete it with redis-cli")
+        self._secret = secret
         return secret
 
     def enlist(self, number: int) -> None:
@@ -60,7 +65,17 @@ class InferenceServers:
         self._client.xadd(self.keys.beside(number).actors, {"actor": number}, maxlen=2 * MAX_ACTORS)
 
     def announce(self, address: Address) -> None:
-        """Write where a server listens; it counts as gone after ADDRESS_S."""
+        """Write where a server listens; it counts as gone after ADDRESS_S.
+
+        Write the server's number and the run's secret, too, if Redis has lost them. Raises RunError if the secret is
+        another one than this server's: actors would refuse it.
+        """
+        if address.number not in registered_actors(self._client, self.keys.beside(address.number)).actors:
+            self.enlist(address.number)
+        if (before := self._secret) and self.secret() != before:
+            raise RunError(
+                "the inference servers have another secret, made after Redis had lost it: start this one again"
+            )
         self._client.set(self._key(address.number), json.dumps(asdict(address)), ex=ADDRESS_S)
 
     def withdraw(self, number: int) -> None:

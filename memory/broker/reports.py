@@ -113,9 +113,16 @@ class ReportStore:
     def registered(self) -> set[int]:
         """Return the actors that have sent a message; raises BrokerError if that fails."""
         most, shards = 2 * MAX_ACTORS // self._keys.shards, self._keys.every_shard()
-        streams: list[Any] = [self._client.xread({keys.actors: "0-0"}, count=most) for keys in shards]
+        streams = [self._entries(keys.actors, most) for keys in shards]
         texts = [fields.get(b"actor", b"") for entries in streams for _, found in entries for _, fields in found]
         return {number for text in texts if (number := actor_number(text)) is not None}
+
+    def _entries(self, key: str, count: int) -> Any:
+        """Return the oldest entries of a stream; none where others have written too large ones."""
+        with suppress(ReplyTooLargeError), self._client.replies_up_to(READ_BYTES):
+            found: Any = self._client.xread({key: "0-0"}, count=count)
+            return found
+        return []
 
     def server(self, received: dict[int, int]) -> ServerUse:
         """Return what the server holds; `received` has, by actor, the number of the last message that was read.

@@ -8,10 +8,11 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.monitoring.film import Film, FilmSlot
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
-from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
 from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
+from rainbow_iqn_apex.monitoring.sinks.steady_clock import SteadyClock
 
 _INTERVAL_S = 10.0
 _KEPT = 2000  # moments of a run whose intervals are not longer yet: a week's history has some 9 000
@@ -31,22 +32,24 @@ class Feeder:
         self._live = [sink for sink in self._sinks if sink.is_live]
         self._reader = reader
         self._films = films
-        self._next = self._next_live = 0.0
-        self._newest = 0.0  # event that the sinks have
+        self._clock = SteadyClock()
+        self._next = self._next_live = -math.inf
+        self._given: frozenset[Event] = frozenset()  # that the sinks have, of the newest report
 
     def observe(self, report: Report) -> None:
         """Take a report; hand a moment to the sinks if one is due, and when the learner leaves."""
-        is_due = report.ended or report.written >= self._next
-        if not is_due and not (self._live and report.written >= self._next_live):
+        now = self._clock.at(report.written)
+        is_due = report.ended or now >= self._next
+        if not is_due and not (self._live and now >= self._next_live):
             return
-        films = self._films.read(report.written, last=report.ended) if is_due and self._films else {}
+        films = self._films.read(now, last=report.ended) if is_due and self._films else {}
         moment = self._moment(report, films)
         for sink in self._sinks if is_due else self._live:
             sink.take(moment)
-        self._next_live = report.written + _INTERVAL_S
+        self._next_live = now + _INTERVAL_S
         if is_due:
-            self._next = report.written + max(_INTERVAL_S, (report.written - report.began) / _KEPT)
-            self._newest = max((event.at for event in moment.events), default=self._newest)
+            self._next = now + max(_INTERVAL_S, (now - report.began) / _KEPT)
+            self._given = frozenset(report.events)
 
     def close(self) -> None:
         """Close sinks and reader."""
@@ -60,7 +63,7 @@ class Feeder:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
         others = self._others() if self._live else ()  # for which only these ask
-        events = tuple(event for event in report.events if event.at > self._newest)
+        events = tuple(event for event in report.events if event not in self._given)
         return Moment(report.written, step, values, report.histograms, events, others, films)
 
     def _others(self) -> tuple[Report, ...]:

@@ -1,5 +1,6 @@
 """Finds the films that evaluation actors have left in Redis, and chooses from them for sinks that keep all."""
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -18,6 +19,7 @@ from rainbow_iqn_apex.monitoring.film import (
     decode_info,
 )
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.sinks.steady_clock import SteadyClock
 
 _NEWEST_S = 60.0  # between two films of the newest episode, however many evaluation actors there are
 _KEPT = 100  # films of the newest episode, per e-fold of a run's length: a week's run keeps some 600
@@ -31,11 +33,14 @@ class FilmReader:
         self._store = store
         self._seen = shown.copy()  # good or bad
         self._best = shown["best"].score if "best" in shown else None
-        self._next_newest = 0.0
+        self._next_newest = -math.inf
         self._has_printed = False
 
     def read(self, now: float, *, last: bool = False) -> dict[FilmSlot, Film]:
-        """Return the films that are new; none if Redis does not answer, and `last` a newest one in any case."""
+        """Return the films that are new; none if Redis does not answer, and `last` a newest one in any case.
+
+        `now` is a time [s] that only goes forward.
+        """
         slots = tuple(slot for slot in FILM_SLOTS if slot == "best" or last or now >= self._next_newest)
         found: dict[FilmSlot, Film] = {}
         with suppress(BrokerError, RunError):
@@ -83,15 +88,17 @@ class KeptFilms:
     """Chooses films for a sink that keeps all: every best one, but the longer a run, the fewer of the newest."""
 
     def __init__(self) -> None:
+        self._clock = SteadyClock()
         self._began: float | None = None
-        self._next = 0.0
+        self._next = -math.inf
 
     def choose(self, moment: Moment) -> Mapping[FilmSlot, Film]:
         """Return the films of a moment that shall be kept."""
-        began = self._began = moment.at if self._began is None else self._began
+        now = self._clock.at(moment.at)
+        began = self._began = now if self._began is None else self._began
         films = moment.films
         if "newest" in films:
-            if moment.at < self._next:
+            if now < self._next:
                 return {slot: film for slot, film in films.items() if slot != "newest"}
-            self._next = moment.at + max(_NEWEST_S, (moment.at - began) / _KEPT)
+            self._next = now + max(_NEWEST_S, (now - began) / _KEPT)
         return films

@@ -95,6 +95,21 @@ def test_a_damaged_secret_is_one_line(servers: InferenceServers, client: Client,
     assert servers.secret() == servers.secret() == client.get(name), "a new one is made once"
 
 
+def test_a_server_that_redis_has_forgotten_is_found_again(own_client: Client) -> None:
+    # Mutations: announce the address alone; leave the secret to the first who asks for one.
+    (mine, of_actors) = (InferenceServers(own_client, "run", RUN_ID, 1) for _ in range(2))
+    secret = mine.secret()
+    mine.announce(GOOD)
+    assert (of_actors.found(), of_actors.secret()) == ([GOOD], secret)
+    own_client.flushall()
+    mine.announce(GOOD)
+    assert (of_actors.found(), of_actors.secret()) == ([GOOD], secret)
+    own_client.flushall()
+    assert InferenceServers(own_client, "run", RUN_ID, 1).secret() != secret
+    with pytest.raises(RunError, match="have another secret, made after Redis had lost it: start this one again"):
+        mine.announce(GOOD)
+
+
 def test_keys_of_another_type_are_one_line(servers: InferenceServers, client: Client, run_name: str) -> None:
     servers.enlist(3)
     client.rpush(key(run_name, 3), "x")

@@ -12,7 +12,7 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.monitoring import reporter
 from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import (
@@ -128,6 +128,20 @@ def test_a_process_reports_until_it_leaves(client: Client, run_name: str) -> Non
 
 
 @pytest.mark.redis
+def test_entries_that_are_far_too_large_register_nobody_and_blind_nobody(own_client: Client) -> None:
+    # Mutation: read entries of any size.
+    keys = Keys("run", "id")
+    with closing(ReportStore(own_client, keys)) as store:
+        own_client.xadd(keys.actors, {"actor": 3})
+        assert store.registered() == {3}
+        for _ in range(2):
+            own_client.xadd(keys.actors, {"actor": b"4" * (READ_BYTES // 2)})
+        assert store.registered() == set()
+        store.write(None, encode(REPORT))
+        assert store.read([None], MAX_BYTES)
+
+
+@pytest.mark.redis
 def test_a_restart_is_counted(client: Client, run_name: str) -> None:
     keys = Keys(run_name, "id")
     for _ in range(3):
@@ -206,6 +220,18 @@ def test_history_grows_more_slowly_in_a_long_run(tmp_path: Path) -> None:
     assert at[:3] == [0, 10, 20]
     assert 45 <= at[-1] - at[-2] <= 51
     assert 4000 < len(at) < 6000
+
+
+def test_history_goes_on_though_the_clock_is_set_back(tmp_path: Path) -> None:
+    # Mutations: wait until the clock shows what it has shown; take events for old by their time.
+    feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())
+    for second in range(100):
+        at = REPORT.began + 4000 + second - 3600 * (second >= 50)
+        events = (Event(REPORT.began + 4010, "before"), *([Event(REPORT.began + 455, "after")] if second >= 55 else []))
+        feeder.observe(replace(REPORT, role="learner", written=at, events=events))
+    lines = moments(tmp_path)
+    assert [line.at - REPORT.began for line in lines] == [4000, 4010, 4020, 4030, 4040, 451, 461, 471, 481, 491]
+    assert [len(line.events) for line in lines] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
 
 
 def fed(*sinks: Sink) -> NobodyElse:
