@@ -23,7 +23,10 @@ from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.parser import Parser
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
-_EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
+_EXIT_CODES = (
+    "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged; "
+    "3 inference server lost in lockstep."
+)
 _COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
     "start_learning_atari.sh": "apex-train",
     "launch_learner.py": "apex-learner",

@@ -37,7 +37,7 @@ def test_help_mentions_everything(help_of: Help) -> None:
             assert re.search(rf" {flag_of(f.name)} {value}[ ,]", text), f"{f.name}: flags alone may go without a value"
             assert f.metadata["help"] in text
     assert "-p_red" in text
-    assert text.endswith("1 cannot go on; 2 bad command, or diverged.")
+    assert text.endswith("2 bad command, or diverged; 3 inference server lost in lockstep.")
     assert "papers give frames" in text  # the unit that everybody trips over
     options = {f.name for group in GROUPS for f in dataclasses.fields(group)}
     assert options | {"own", "environment", "given", "file_keys", "unused"} == {
