@@ -65,6 +65,13 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
         (labels,) = (sample.labels for sample in families["riqx_train_loss"].samples)
         assert labels == {"run": run_name, "role": "learner", "number": "0"}
         system.wait_for(LEARNER, "Metrics are left out")  # after sixty updates
+        values = {tag: float(place) for place, tag in enumerate(SHOWN.values(), 1)}
+
+        def written() -> dict[str, float]:  # every ten seconds, what the updates of the last second have given
+            lines = (folder / "chain_metrics.jsonl").read_text().splitlines()
+            return {name: value for line in lines for name, value in json.loads(line)["values"].items()}
+
+        wait_until(lambda: values.items() <= written().items(), system.last_words, 60)
         system.learner.terminate()
         assert system.learner.finish(120) == 0, system.last_words()
         printed = system.printed(LEARNER)
@@ -72,12 +79,8 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
     assert printed.count("Metrics are left out: the agent's updates have more than 60, '") == 1
     (*_, told) = re.findall("Mean .*, loss_of/the_critic_α 1.0000, .*", printed)
     assert "n_updates_2 3.0000" in told and "seldom 0.5000" in told
-    values = {tag: float(place) for place, tag in enumerate(SHOWN.values(), 1)}
     assert values.items() <= given.items() and len(given) <= 58, "and two that are in the list"
-    written: dict[str, float] = {}  # a last line may come without an update after the one before it
-    for line in (folder / "chain_metrics.jsonl").read_text().splitlines():
-        written |= json.loads(line)["values"]
-    assert values.items() <= written.items() and written["train/n_updates"] >= 60
+    assert written()["train/n_updates"] >= 60
     runs = EventMultiplexer().AddRunsFromDirectory(str(folder / "chain_tensorboard"))
     assert list(runs.Reload().Runs()) == [run_name]
     events = runs.GetAccumulator(run_name)
