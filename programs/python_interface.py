@@ -58,7 +58,9 @@ def train(**options: Any) -> Path:
         RunError: the run cannot go on.
     """
     own = {"gpus", "hosts", "use_running_redis", "windows"}  # of the start script, which reads them
-    parsed = parse_for_start(_words({name: value for name, value in options.items() if name not in own}))
+    given = {name: value for name, value in options.items() if name not in own}
+    unjudged = {"force": True} if options.get("hosts") else {}  # as it counts the actors of that file
+    parsed = parse_for_start(_words(given | unjudged))
     words = _words({"windows": "none"} | options)
     package = str(Path(rainbow_iqn_apex.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))

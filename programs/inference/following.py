@@ -64,6 +64,7 @@ class Follower(threading.Thread):
 
     def _follow(self) -> None:
         version, next_look, next_word = -1, 0.0, 0.0
+        self._servers.enlist(self._address().number)  # so that it is seen while it waits for weights, too
         while not self._left.is_set():
             now = time.monotonic()
             if now >= next_look:

@@ -69,8 +69,11 @@ def test_what_the_learner_refuses_is_the_exception(tmp_path: Path) -> None:
 
 
 def test_options_of_the_start_script_are_known(tmp_path: Path) -> None:
+    # Mutation: judge what goes with the number of actors before the start script has read its file of hosts.
     with pytest.raises(UserError, match=r"^--hosts: .*none\.txt cannot be read: No such file"):
-        rainbow_iqn_apex.train(game="pong", hosts=tmp_path / "none.txt")
+        rainbow_iqn_apex.train(
+            game="pong", hosts=tmp_path / "none.txt", synchronize_actors_with_learner=False, path_to_results=tmp_path
+        )
 
 
 def test_wrong_options_are_exceptions() -> None:
