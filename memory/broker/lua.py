@@ -43,21 +43,23 @@ return passed
 # the log. A wrong number there appends no message twice: a message that is sent again is looked for in the log.
 # If others have added to the log under the next number or a later one, the reply is the error TAKEN. With an actor's
 # first message, its number is added to the stream of actors, where a learner finds actors that it did not expect.
+# An actor that was suspended finds its lease free where a successor has come and gone: the successor's number shows it.
 # Once the learner has left in good order, nothing is appended: it logs the episodes of the messages before that only.
 COMMIT = (
     LAST_ID
     + """
+local first = tonumber(ARGV[2])
+local last = first + #ARGV - 6
 local holder = redis.call('GET', KEYS[3])
-if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
+local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
+local function newest() return tonumber(string.match(last_id(KEYS[1]), '^%d+')) end
+local replaced = owner and owner ~= ARGV[1] and (tonumber(sequence) or 0) >= first and newest() >= first
+if (holder and holder ~= ARGV[1]) or replaced then return redis.error_reply('LEASELOST') end
 local run_id, status = unpack(redis.call('HMGET', KEYS[4], 'run_id', 'status'))
 if status == 'stopped' or status == 'finished' then return redis.error_reply('RUNOVER') end
 if run_id and not string.find(KEYS[1], ':' .. run_id .. ':', 1, true) then return redis.error_reply('RUNOVER') end
 if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
-local first = tonumber(ARGV[2])
-local last = first + #ARGV - 6
-local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
 local number = string.format('%.0f', last)
-local function newest() return tonumber(string.match(last_id(KEYS[1]), '^%d+')) end
 local function entry(n)
   local id = string.format('%.0f-0', n)
   return redis.call('XREVRANGE', KEYS[1], id, id)[1]

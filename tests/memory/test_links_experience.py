@@ -29,6 +29,25 @@ def test_a_successor_finds_what_was_left(client: Client, run_name: str) -> None:
     assert rounds_of(client, run_name) == expected(4)
 
 
+@pytest.mark.parametrize("rounds", [(4,), (4, 5, 6, 7)])
+def test_an_actor_that_was_stopped_for_too_long_does_not_go_on_where_a_successor_has_come_and_gone(
+    client: Client, run_name: str, rounds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease.Lease, "_keep", lambda _: None)  # it has not looked after its lease yet
+    with actor_link(client, run_name) as stopped:
+        play(stopped, 1, 2, 3)
+        client.delete(stopped.keys.actor_lease(0))
+        with actor_link(client, run_name) as successor:
+            assert successor.saved() == (b"state after 3", 3)
+            play(successor, 4, 5)
+        with pytest.raises(RunError, match=r"actor 0 .*lost its lease"):
+            play(stopped, *rounds)
+        assert not client.exists(stopped.keys.actor_lease(0))
+    with actor_link(client, run_name) as successor:
+        assert successor.saved() == (b"state after 5", 5)
+    assert rounds_of(client, run_name) == expected(5)
+
+
 def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
         play(actor, 1, 2, 3)
