@@ -17,7 +17,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.environments.entries import EnvId, entries, task_name
 from rainbow_iqn_apex.environments.interface import OwnOptions
-from rainbow_iqn_apex.environments.registry import observes_pictures, own_options
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, observes_pictures, own_options
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
@@ -140,6 +140,11 @@ class Args(
         return {name: value for name, value in self.marked("shared").items() if name not in free}
 
     @property
+    def described(self) -> dict[str, Any]:
+        """The shared settings, by name, and the number of actors at this start: what a picture of the run tells of."""
+        return self.shared | {"nb_actor": self.nb_actor}
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The settings that a result depends on, by name: the shared ones and the learner's own."""
         names = [f.name for group in (ReplayOptions, LearningOptions) for f in dataclasses.fields(group)]
@@ -163,10 +168,14 @@ class Args(
         return getattr(self.own, name, getattr(self.environment, name, None))
 
     def not_used(self) -> str:
-        """Return a line about the options given that the agent does not use; empty if there are none."""
+        """Return a line about the options given that the agent or environment does not use; empty if all are used."""
         known = (_COMMON | _names(type(self.own)) | _names(type(self.environment))) - self.own.unused
         names = sorted(self.given - known)
-        return f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}" if names else ""
+        lines = [f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}"] if names else []
+        has_no_game = self.env.partition(":")[0] in ENVIRONMENTS.keys() - {"atari"}
+        if has_no_game and "game" in self.given - self.file_keys.keys():
+            lines.append(f"Not used by --env {self.env}: --game")
+        return "\n".join(lines)
 
     def name_source(self, errors: str) -> str:
         """Return the lines of errors, each with the file and the key if `--config` has given the option."""

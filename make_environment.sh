@@ -44,9 +44,11 @@ recipe() { printf '%s %s\n' "$("$venv/bin/python" -V 2>&1)" "$(cat "$@" | cksum)
 # The CPU build is the wrong one as soon as there is a GPU. The other way round nothing is wrong.
 right_torch() { [[ $(cat .venv/.torch) != *+cpu ]] || ! has_gpu; }
 
+right_python() { [[ -z ${PYTHON:-} || $("$PYTHON" -V 2>&1) == "$(.venv/bin/python -V 2>&1)" ]]; }
+
 up_to_date() {
   [[ -f $stamp && ! -e $half_done && -x .venv/bin/python ]] || return 1
-  [[ $(cat "$stamp") == "$(recipe "${files[@]}")" ]] && right_torch
+  [[ $(cat "$stamp") == "$(recipe "${files[@]}")" ]] && right_python && right_torch
 }
 
 # Of pip's hundreds of lines, a pipe gets one every ten seconds: what pip is at.
@@ -98,8 +100,7 @@ install_alone() { [[ " ${files[*]} " != *" $alone "* ]] || pip_install --no-deps
 # An environment that was interrupted half-way, has lost its interpreter or has another than the one asked for is made
 # anew: pip believes whatever a package's metadata says, even if half of its files are missing.
 is_sound() {
-  [[ ! -e $half_done ]] && .venv/bin/python -c "$suitable" 2>/dev/null || return 1
-  [[ -z ${PYTHON:-} || $("$PYTHON" -V) == "$(.venv/bin/python -V)" ]]
+  [[ ! -e $half_done ]] && .venv/bin/python -c "$suitable" 2>/dev/null && right_python
 }
 
 make_venv() {

@@ -71,6 +71,7 @@ def train(**options: Any) -> Path:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
         start_new_session=True,  # one request to stop, by this process alone
     )
     lines = _print_lines(process)
@@ -110,7 +111,12 @@ def _words(options: dict[str, Any]) -> list[str]:
     given = {name: value for name, value in options.items() if value is not None}
     flags = {"use_running_redis"}  # of the start script, which takes no value for it
     return [
-        flag_of(name) if name in flags else f"{flag_of(name)}={value}"
+        flag_of(name) if name in flags else f"{flag_of(name)}={_text(value)}"
         for name, value in given.items()
         if name not in flags or value
     ]
+
+
+def _text(value: Any) -> str:
+    """Write a value as a command line does: a float that is whole, such as 1e6, is taken for a number of steps, too."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -175,6 +175,14 @@ def test_common_options_that_an_agent_has_no_use_for_decide_nothing() -> None:
     assert errors_of(*words, "--batch-size", "0") == ["--batch-size: must be above 0, is 0"]
 
 
+def test_a_game_beside_another_environment_is_told() -> None:
+    def told(*words: str) -> str:
+        return read("--game", "pong", *words).not_used()
+
+    assert told("--env", "gymnasium:CartPole-v1", "--agent", "ppo") == "Not used by --env gymnasium:CartPole-v1: --game"
+    assert told() == told("--env", "atari") == ""
+
+
 def test_what_processes_must_share() -> None:
     shared = read("--seed", "4").shared
     assert shared["seed"] == 4

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from rainbow_iqn_apex.common.errors import RunError
@@ -52,12 +53,12 @@ class Feeder:
             self._given = frozenset(report.events)
 
     def close(self) -> None:
-        """Close sinks and reader."""
+        """Close the reader, and all sinks at the same time: each may take as long as it may have."""
         self._reader.close()
         if self._films:
             self._films.close()
-        for sink in self._sinks:
-            sink.close()
+        with ThreadPoolExecutor(max(1, len(self._sinks))) as pool:
+            list(pool.map(Guarded.close, self._sinks))
 
     def _moment(self, report: Report, films: Mapping[FilmSlot, Film]) -> Moment:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}

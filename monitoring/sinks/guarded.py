@@ -1,6 +1,7 @@
 """Sinks around other sinks: what fails ends no run, and what is slow keeps no process waiting."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
@@ -62,9 +63,10 @@ class InThread:
 
     def close(self) -> None:
         """Wait until all is written, but not for ever."""
+        ends = time.monotonic() + _END_S
         with suppress(Full):
             self._moments.put(None, timeout=_END_S)
-        self._thread.join(_END_S)
+        self._thread.join(max(0.0, ends - time.monotonic()))
         if self._thread.is_alive():
             self._sink.report_once(f"too slow, did not end within {_END_S:.0f} s")
 

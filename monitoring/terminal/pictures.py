@@ -76,7 +76,8 @@ def run_picture(overview: Overview, height: int) -> RenderableType:
     learner = overview.learner.report
     parts: list[RenderableType] = [Text(line, style="bold red") for line in alert_lines(overview)]
     if learner:
-        parts = [_body(learner, overview.record.settings, *parts, in_lockstep=overview.learner.in_lockstep), Text("")]
+        settings = overview.record.settings | {"nb_actor": max(1, len(overview.actors))}
+        parts = [_body(learner, settings, *parts, in_lockstep=overview.learner.in_lockstep), Text("")]
     parts.append(processes_table(overview, max(3, height - _AROUND)))
     return _panel(Group(*parts), f"run {overview.name}: {overview.status}")
 

@@ -62,7 +62,7 @@ class Player(ABC):
         role: Role = "evaluation actor" if client.keys.evaluation else "actor"
         try:
             with (
-                drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
+                drawn(lambda report: process_picture(report, args.name, args.described)) as draw,
                 Reporter(client.reports(), role, client.actor, self.gauges.read, self.events, draw, viewer=self.viewer),
             ):
                 self.run()

@@ -30,7 +30,8 @@ _PRIORITIES = 10_000
 class LearnerGauges:
     """Holds what is measured of the updates, and reads the rest where it is.
 
-    `note` belongs to the learner's thread, `read` to another.
+    `note` belongs to the learner's thread, `read` to another. `received` has, by actor, the last message that one of
+    several learners had read a moment ago.
     """
 
     def __init__(self, run: Run, buffer: Buffer, store: ReportStore, ingest: Ingest, clock: LoopClock) -> None:
@@ -40,6 +41,8 @@ class LearnerGauges:
         self._results = run.results
         self._progress = progress = run.progress
         self._ingest = ingest
+        self._learners = run.team.size
+        self.received: dict[int, int] = {}
         self._shares = Shares(clock)
         self._tags = Tags()
         self._has_printed = False  # whether a line was printed about metrics that are left out
@@ -106,7 +109,7 @@ class LearnerGauges:
         buffer, args = self._buffer, self._args
         if not args.own.MAX_POLICY_LAG:  # a round passes through, and nothing is held
             return {}
-        values = {"buffer/rows": buffer.rows, "buffer/fill": min(1.0, buffer.rows / buffer.capacity)}
+        values = {"buffer/rows": buffer.rows * self._learners, "buffer/fill": min(1.0, buffer.rows / buffer.capacity)}
         if inserted := self._progress.T_actors - self._first:
             batch = args.batch_size * buffer.spec.sample_length
             values["buffer/samples_per_insert"] = self._updates * batch / inserted
@@ -127,7 +130,7 @@ class LearnerGauges:
     def _redis(self) -> dict[str, float]:
         values: dict[str, float] = {"redis/quarantined": self._ingest.reader.quarantined}
         with suppress(BrokerError):  # it is away, or this user may not ask
-            use = self._store.server(self._ingest.reader.received)
+            use = self._store.server(self.received | self._ingest.reader.received)
             values |= {"redis/used_memory": use.used, "redis/max_memory": use.limit}
             values |= {"redis/entries": use.entries, "redis/unread": use.unread}
         return values

@@ -51,6 +51,7 @@ class Learner(Rounds):
         evaluations.take()
         received = self._team.exchange(self._ingest.received, dict[int, int])
         read = {actor: number for own in received for actor, number in own.items()}
+        self.gauges.received = read
         self._client.write_progress(status, progress.T_learner, progress.T_actors, read, evaluations.received)
         self._client.restore_weights()
 

@@ -126,13 +126,14 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
-        _describe(args, expectations(args.shared, learns=progress.T_learner > 0, has_score=bool(reports.log.records)))
+        has_score = bool(reports.log.records)
+        _describe(args, expectations(args.described, learns=progress.T_learner > 0, has_score=has_score))
         if note := few_rows(replace(args, memory_capacity=capacity(args, agent, limiter)), agent):
             print(note, flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
-            drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
+            drawn(lambda report: process_picture(report, args.name, args.described)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
             watch,
             own_inference(args),

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.options.config_file import CONFIG
 
-_OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "abandon_other_run"}
+_OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run"}
 _IN_ANOTHER = {"rainbow_only"}  # `agent` says the same
 _SERVER = {"host_redis", "port_redis", "redis_url"}
 

@@ -119,11 +119,11 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
         raise UserError(f"--windows: expected {', '.join(WINDOWS[:-1])} or {WINDOWS[-1]}, got {own.windows!r}")
     given, keys, errors = args.read(rest)
     for name, line in _OTHERS.items():
-        if name in given:
+        if name in given and not (name == "id_inference" and name in keys):  # files of an earlier release have it
             raise UserError(config_file.name_source(line, given.get(config_file.CONFIG), keys))
     if own.gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
         raise UserError("--gpus, --gpu-number: give either of them")
-    playing = read_hosts(own.hosts, given, rest)
+    playing = read_hosts(own.hosts, {name: given[name] for name in given.keys() - keys.keys()}, rest)
     if not given.get("disable_cuda"):
         _check_gpus(own.gpus, count_gpus)
     preset = "" if errors else preset_for(given, count_gpus)

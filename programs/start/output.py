@@ -16,12 +16,12 @@ _LAST_LINES_S = 10.0  # longer than any reader needs that has not been stopped b
 
 def say(text: str) -> None:
     """Print a line of the start script itself."""
-    _write(_TERMINAL, f"{_NAME}: {text}\n".encode())
+    _write(_TERMINAL, f"{_NAME}: {text}\n".encode(errors="backslashreplace"))
 
 
 def complain(text: str) -> None:
     """Print a line about what went wrong."""
-    _write(_ERRORS, f"{_NAME}: {text}\n".encode())
+    _write(_ERRORS, f"{_NAME}: {text}\n".encode(errors="backslashreplace"))
 
 
 _screens: list[Screen] = []  # the one that is drawn on this terminal, or none

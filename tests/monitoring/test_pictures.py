@@ -102,3 +102,12 @@ def test_a_screen_tells_the_trend_the_known_scores_and_what_to_expect(
     for words in told:
         assert re.search(words, text), text
     assert ("known" in text) == (settings.get("env") == "atari")
+
+
+def test_a_first_score_is_expected_after_the_steps_of_all_actors() -> None:
+    # Mutation: take the number of actors of the shared settings, which have none without lockstep.
+    record = replace(RUN.record, settings={"T_max": 1_000_000, "env": "atari", "nb_env_per_actor": 2})
+    begun = {name: value for name, value in VALUES.items() if "rew" not in name}
+    processes = (replace(PROCESSES[0], report=replace(LEARNER, values=begun)), *PROCESSES[1:])
+    text = " ".join(drawn(run_picture(replace(RUN, record=record, processes=processes), 40), 200))
+    assert "the first score comes between T = 1,200 and 27,000" in text

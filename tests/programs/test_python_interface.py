@@ -28,7 +28,7 @@ def script(folder: Path, steps: str, port: int) -> str:
 
 @pytest.mark.slow
 def test_the_script_of_the_document(tmp_path: Path, processes: Processes) -> None:
-    name = script(tmp_path, "6_000", free_port())
+    name = script(tmp_path, "6e3", free_port())
     out = processes.start(name, cwd=tmp_path, environment=WITH_PACKAGE, fresh=True).end(240).succeeded()
     mean, steps = re.findall(r"(?m)^(?:mean score|steps): (.+)$", out)
     assert float(mean) > 5 and int(steps) > 5

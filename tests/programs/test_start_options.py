@@ -10,6 +10,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, Server
 from rainbow_iqn_apex.options.command_line import run_by
+from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
 from tests.processes import run
@@ -56,6 +57,17 @@ def test_all_mistakes_in_the_launchers_options_are_told_together() -> None:
     with pytest.raises(UserError) as error:
         asked("--nb-actor five --port-redis 0 --preset")
     assert [line.split(":")[0] for line in str(error.value).splitlines()] == ["--nb-actor", "--preset", "--port-redis"]
+
+
+def test_the_settings_that_a_learner_saves_start_the_run_again() -> None:
+    # Mutation: save the number of an inference server, or compare the hosts with the number of actors of a file.
+    write_settings(Path("pong.yaml"), asked("--game pong --nb-actor 2 --disable-cuda").args)
+    with Path("pong.yaml").open("a") as file:
+        file.write("id_inference: 0\n")  # as an earlier release saved it
+    again = asked("--config pong.yaml")
+    assert (again.args.game, again.args.nb_actor) == ("pong", 2)
+    Path("hosts.txt").write_text("node1 3\n")
+    assert asked("--config pong.yaml --hosts hosts.txt --force").args.nb_actor == 3
 
 
 @pytest.mark.parametrize("preset", ["", " --preset paper"])

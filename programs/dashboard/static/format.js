@@ -23,7 +23,7 @@ export function bytes(count) {
 export function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";
   const minutes = Math.round(seconds / 60);
-  if (minutes < 1) return `${Math.round(seconds)} s`;
+  if (Math.round(seconds) < 60) return `${Math.round(seconds)} s`;
   if (minutes < 60) return `${minutes} min`;
   if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   return `${(minutes / 1440).toFixed(1)} days`;

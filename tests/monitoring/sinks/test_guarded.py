@@ -5,7 +5,10 @@ import time
 
 import pytest
 
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.sinks import guarded
+from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from tests.deadline import wait_until
@@ -46,6 +49,22 @@ def test_a_slow_sink_keeps_nobody_waiting(capsys: pytest.CaptureFixture[str]) ->
         "Metrics are not written (Slow: too slow, moments are left out)\n"
         "Metrics are not written (Slow: RuntimeError: no network)\n"
     )
+
+
+@pytest.mark.redis
+def test_sinks_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    # Mutation: close one after the other, or wait for room in a sink's queue and then as long again for its end.
+    monkeypatch.setattr(guarded, "_END_S", 1.0)
+    sinks = [Slow() for _ in range(3)]
+    threads = [InThread(sink) for sink in sinks]
+    for step in range(20):
+        for thread in threads:
+            thread.take(moment(step))
+    before = time.monotonic()
+    Feeder(threads, OverviewReader(client.aside(), "none")).close()
+    assert 0.9 < time.monotonic() - before < 1.9
+    for sink in sinks:
+        sink.allowed.set()
 
 
 def test_a_sink_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
