@@ -32,6 +32,7 @@ MAX_PAYLOAD_BYTES = 1 << 30
 DTYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "int32", "int64", "float32", "float64")}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
+_MOST_STATE_HEADER_BYTES = 1 << 23  # some 500 bytes for each of an actor's environments, of which it has up to 10 000
 _TABLES = 64  # of arrays that are kept: a run has one for each kind of message
 
 _PREFIX = struct.Struct("<4sBBHIQ")
@@ -72,7 +73,7 @@ def encode(tag: Tag, meta: dict[str, Any], arrays: Arrays | None = None, *, comp
     header = json.dumps({"meta": meta, "arrays": table}, separators=(",", ":")).encode()
     payload = b"".join(array.tobytes() for array in arrays.values())
     size = len(payload)
-    if len(header) > MAX_HEADER_BYTES or size > MAX_PAYLOAD_BYTES:
+    if len(header) > _most_header(tag) or size > MAX_PAYLOAD_BYTES:
         raise WireError(f"message too large to send: header {len(header)} bytes, payload {size} bytes")
     if compress:
         payload = zstandard.ZstdCompressor(level=1).compress(payload)
@@ -137,7 +138,7 @@ def _read_frame(data: bytes, max_payload: int) -> _Frame:
     _check_version(magic, version)
     if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise WireError("checksum differs: the message was damaged")
-    if size > max_payload or header_length > min(MAX_HEADER_BYTES, len(data) - _PREFIX.size - _CRC.size):
+    if size > max_payload or header_length > min(_most_header(kind), len(data) - _PREFIX.size - _CRC.size):
         raise WireError(
             f"message claims a header of {header_length} and a payload of {size} bytes, {max_payload} allowed"
         )
@@ -150,6 +151,10 @@ def _read_frame(data: bytes, max_payload: int) -> _Frame:
     meta, table = _read_header(data[_PREFIX.size : _PREFIX.size + header_length])
     body = data[_PREFIX.size + header_length : -_CRC.size]
     return _Frame(tag, meta, table, bool(flags & COMPRESSED), size, body)
+
+
+def _most_header(kind: int) -> int:
+    return _MOST_STATE_HEADER_BYTES if kind == Tag.STATE else MAX_HEADER_BYTES
 
 
 def _check_version(magic: bytes, version: int) -> None:

@@ -118,7 +118,7 @@ _INFERENCE = (
     Metric("inference/clients", "actors", "that ask this inference server"),
     Metric("inference/requests", "requests", "that it has answered", "counter"),
     Metric("inference/batch", "environments", "computed together, mean of the newest 1000 batches"),
-    Metric("inference/latency", "s", "from a request's arrival to its answer, median of the newest 1000"),
+    Metric("inference/latency", "s", "from when the server reads a request to its answer, median of the newest 1000"),
     Metric("inference/slowest", "s", "the same, exceeded by one in a hundred"),
 )
 _SYSTEM = (

@@ -82,7 +82,8 @@ class ResultOptions:
     keep_checkpoints: int = option(
         10,
         "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "
-        "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million frames",
+        "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million "
+        "frames; a round of several intervals keeps them once",
         least=0,
         most=10_000,
     )

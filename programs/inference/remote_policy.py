@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ALONE_S = 60.0  # at least, to wait for a server that computes for each client alone, one after the other
 _STACK = f"state.{STACK}"  # is among the forms, but is not sent back
 _TICK_S = 0.2  # between two looks whether this process shall stop
+_END_S = 0.3  # in which a process learns that it shall end, too
 _KEPT = 8  # newest states whose calls the server may know
 
 
@@ -201,6 +202,8 @@ class RemotePolicy(AskingPolicy):
         """Go to another server, or to the same one again, with all calls that are under way."""
         self._link.close()
         if self._alone:
+            time.sleep(_END_S)
+            self._finder.check()  # where all are told to stop, or the run is over, the server may be the first to leave
             self._lost = why
             raise PolicyLostError(
                 f"inference server {self._link.address.number} is lost ({why}); in lockstep this actor ends, too, and "

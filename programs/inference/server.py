@@ -110,19 +110,28 @@ class InferenceServer:
             self._selector.register(place, selectors.EVENT_READ)
 
     def _accept(self, listening: socket.socket) -> None:
+        """Take the connections that wait, up to as many as may be unknown; in a turn each, a batch delays the next."""
+        for _ in range(max(1, _MOST_UNKNOWN - len(self._unknown()))):
+            if not self._accept_one(listening):
+                return
+
+    def _unknown(self) -> list[Peer]:
+        return [peer for peer in self._peers.values() if not peer.is_known]
+
+    def _accept_one(self, listening: socket.socket) -> bool:
+        """Take a connection, if one waits; returns whether there was one."""
         try:
             link, _ = listening.accept()
         except OSError as error:
             if error.errno in _NO_MORE:  # the socket stays ready: without a pause this loop would spin
                 self._selector.unregister(listening)
                 self._not_listening.append(listening)
-            return
-        unknown = [peer for peer in self._peers.values() if not peer.is_known]
-        if len(unknown) >= _MOST_UNKNOWN:
+            return False
+        if len(unknown := self._unknown()) >= _MOST_UNKNOWN:
             self._drop(unknown[0])  # the oldest one: a client of ours proves within a moment that it belongs to the run
         if len(self._peers) >= MOST_PEERS:
             link.close()
-            return
+            return True
         try:
             link.setblocking(False)
             if link.family != socket.AF_UNIX:
@@ -132,9 +141,10 @@ class InferenceServer:
             peer = Peer(link, self._secret, self._most)
         except OSError:
             link.close()
-            return
+            return True
         self._peers[link.fileno()] = peer
         self._selector.register(link, selectors.EVENT_READ, peer)
+        return True
 
     def _serve(self, peer: Peer, events: int) -> None:
         if peer.link.fileno() < 0:

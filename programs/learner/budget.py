@@ -91,11 +91,13 @@ def update_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> 
 
 
 def check_learner(
-    args: Args, agent: Learnable, environment: EnvironmentSpec, place: torch.device, client: Client, kept: int
-) -> None:
+    args: Args, agent: Learnable, environment: EnvironmentSpec, place: torch.device, client: Client, kept: int,
+    learners: int = 1,
+) -> None:  # fmt: skip
     """Print what the run needs; raises UserError if there is less and --force is not given.
 
-    `place` is where the buffer's chunks will be, `kept` how many snapshots of weights alone the run leaves.
+    `place` is where the buffer's chunks will be, `kept` how many snapshots of weights alone the run leaves. Each of
+    several `learners` counts Redis's log of all, as there is one server.
     """
     weights = 4 * sum(parameter.numel() for parameter in agent.model.parameters())
     check_chunk(agent.spec, environment)
@@ -104,7 +106,7 @@ def check_learner(
     learner += READ_AHEAD * chunk_bytes(agent.spec, environment)
     sizes = Sizes(learner, update_bytes(args, agent, environment), replay_bytes(args, agent, environment))
     use = memory_use(client, args.name, args.redis_shards)
-    missing = max(0, _redis_bytes(args, agent, environment, weights) - use.ours)
+    missing = max(0, _redis_bytes(args, agent, environment, weights, learners) - use.ours)
     needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)
     file = _FILE_SHARE * missing if use.file and use.host in LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
@@ -126,7 +128,7 @@ def check_chunk(spec: ChunkSpec, environment: EnvironmentSpec) -> None:
         )
 
 
-def _redis_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec, weights: int) -> int:
+def _redis_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec, weights: int, learners: int = 1) -> int:
     spec = agent.spec
     seen = row_bytes(environment.observation)
     if environment.observation.dtype == "uint8":  # floats can hardly be compressed
@@ -136,7 +138,7 @@ def _redis_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec, wei
     chunks = held(args, agent).in_log
     if agent.buffer != "replay":
         chunks = max(chunks, LOG_ROWS // spec.period)
-    log = _LOG_SHARE * chunks * (row * spec.window + _state_bytes(spec))  # what overlaps is sent each time
+    log = learners * _LOG_SHARE * chunks * (row * spec.window + _state_bytes(spec))  # what overlaps is sent each time
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 

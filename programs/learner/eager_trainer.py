@@ -5,7 +5,7 @@ import torch
 from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.common.errors import DivergedError
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Trainer, Turn
+from rainbow_iqn_apex.programs.learner.trainer_base import LARGEST_LAG, Metrics, Trainer, Turn
 
 
 class EagerTrainer(Trainer):
@@ -51,4 +51,4 @@ def lag(turn: Turn, batch: Batch, device: torch.device) -> Metrics:
     if batch.versions is None:
         return {}
     lags = (turn.version - batch.versions).float().to(device)
-    return {"policy_lag": lags.mean(), "largest_policy_lag": lags.max()}
+    return {"policy_lag": lags.mean(), LARGEST_LAG: lags.max()}

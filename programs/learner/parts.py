@@ -93,7 +93,7 @@ def make_checked_buffer(
     needed = 0 if is_on_host else budget.replay_bytes(sized, agent, place.environment)
     where = _replay_device(args, needed, place.device)
     held_on = torch.device("cpu") if is_on_host else where
-    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept)
+    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept, team.size)
     path = (args.seed, 3, team.rank) if team.rank else (args.seed, 3)
     generator = torch.Generator(where).manual_seed(derive_seed(*path))
     return make_buffer(sized, agent, place.environment, generator, team)

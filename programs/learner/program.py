@@ -135,8 +135,8 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
             drawn(lambda report: process_picture(report, args.name, args.described)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
-            watch,
             own_inference(args),
+            watch,  # it ends first, as the other learners leave while the inference server still ends
         ):
             learner.run()
 

@@ -22,7 +22,7 @@ from rainbow_iqn_apex.programs.learner.pace import make_pace
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Turn
+from rainbow_iqn_apex.programs.learner.trainer_base import LARGEST_LAG, Metrics, Turn
 
 _CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU
 _DONE = object()
@@ -136,12 +136,16 @@ class Rounds(ABC):
                 self._evaluate()
 
     def _mean(self, metrics: list[Metrics]) -> list[Metrics]:
-        """Return the means over all learners, so that all see alike what the updates of all come to."""
+        """Return the means over all learners, of a largest lag the largest: all see what the updates of all come to."""
         if self._team.size == 1 or not metrics:
             return metrics
-        values = [value.double() for made in metrics for value in made.values()]
-        means = iter(self._team.mean(torch.stack(values)).float().unbind())
-        return [{name: next(means) for name in made} for made in metrics]
+        names = [name for made in metrics for name in made]
+        values = torch.stack([value.double() for made in metrics for value in made.values()])
+        found = self._team.mean(values)
+        if largest := [place for place, name in enumerate(names) if name == LARGEST_LAG]:
+            found[largest] = -self._team.least(-values[largest])
+        each = iter(found.float().unbind())
+        return [{name: next(each) for name in made} for made in metrics]
 
     def _note(self, metrics: list[Metrics]) -> None:
         self._unchecked += [metric for made in metrics for metric in made.items()]

@@ -78,6 +78,7 @@ class Saver:
     def try_to_save(self) -> None:
         """Save as `save`; an OSError only prints a line, see `try_to`."""
         gathered = self._gather()
+        self._next = 0.0  # due until it is written: another learner whose log is full asks for it once
         self.try_to(lambda: self._save(gathered))
 
     def save(self) -> None:

@@ -12,6 +12,7 @@ from rainbow_iqn_apex.memory.buffer import Buffer
 
 Metrics = dict[str, Tensor]  # 0-d, on the agent's device
 
+LARGEST_LAG = "largest_policy_lag"  # the only metric that is no mean
 PARTS = ("sample", "update")  # of a clock
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.programs.inference.listening import listening
+from tests.deadline import wait_until
 from tests.inference.serving import Served, Stream, client_of, together
 
 
@@ -83,3 +84,24 @@ def test_a_server_that_may_open_no_more_files_does_not_spin(
         while tries < 5 and time.monotonic() < begun + 60:  # a `Deadline` would open files
             _, state = policy.act(stream.rows(), state, 5)
         assert 5 <= tries <= 2 + 5 * (time.monotonic() - begun), "five a second"
+
+
+# A mutation that fails here: `_accept` that takes one connection in a turn, of which each may compute a batch.
+@pytest.mark.redis
+def test_all_who_wait_are_let_in_at_once(redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    with Served(together("ppo"), redis_port, run_name) as served, ExitStack() as stack:
+        accept = served.server._accept
+
+        def counted(place: socket.socket) -> None:
+            nonlocal turns
+            turns += 1
+            accept(place)
+
+        monkeypatch.setattr(served.server, "_accept", counted)
+        served.hold()
+        for _ in range(30):
+            stack.enter_context(closing(socket.socket(socket.AF_UNIX))).connect(served.path)
+        served.go_on()
+        wait_until(lambda: len(served.server._peers) == 30, "all connections")
+        assert turns == 1

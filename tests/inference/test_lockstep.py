@@ -1,5 +1,6 @@
 """In lockstep a client gets the bytes of a policy in its own process."""
 
+import threading
 import time
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents.policy import Acted
+from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.inference import link, remote_policy
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
@@ -22,6 +24,7 @@ from tests.inference.serving import (
     make,
     weights_of,
 )
+from tests.memory.links import after
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
 
@@ -98,6 +101,24 @@ def test_weights_that_are_late_are_looked_for_again(redis_port: int, run_name: s
         policy.load({}, 6)
         assert policy.version == 6 and looks == [6] * 4
         assert policy.act(Stream(1).rows(), {}, 0)[0].actions.shape == (EACH,)
+
+
+# A mutation that fails here: `_replace` that asks nobody whether this process shall end, too.
+def test_an_actor_that_shall_end_as_its_server_does_ends_in_order(redis_port: int, run_name: str) -> None:
+    ends = threading.Event()
+
+    def check() -> None:
+        if ends.is_set():
+            raise Stopped
+
+    with Served(alone("ppo"), redis_port, run_name) as served, client_of(served) as policy:
+        policy.load({}, 1)
+        state = policy.act(Stream(1).rows(), {}, 0)[1]
+        policy._finder.check = check
+        served.hold()
+        served._stop.set()  # the server leaves without an answer, and is told a moment before its actors are
+        with after(0.2, served.go_on), after(0.3, ends.set), pytest.raises(Stopped):
+            policy.act(Stream(1).rows(), state, 1)
 
 
 # Mutations that fail here: a server that tells nobody to wait; a client that gives up all the same.

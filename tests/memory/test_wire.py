@@ -76,7 +76,18 @@ def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WireError):
         encode(Tag.STATE, {}, {"a": np.zeros(101, np.uint8)})
     with pytest.raises(WireError):
-        encode(Tag.STATE, {"long": "x" * wire.MAX_HEADER_BYTES})
+        encode(Tag.CHUNK, {"long": "x" * wire.MAX_HEADER_BYTES})
+
+
+def test_a_state_has_room_for_the_names_of_many_environments() -> None:
+    # Mutation: bound the header of a state as that of a chunk, or let other messages have as large ones.
+    names = {f"rows{env}.{name}.and so on": np.zeros(3, np.uint8) for env in range(10_000) for name in "abcdefghij"}
+    data = encode(Tag.STATE, {}, names)
+    assert wire.decode(data).arrays.keys() == names.keys()
+    with pytest.raises(WireError, match="message claims a header"):
+        wire.decode(seal(data[:5] + bytes([Tag.CHUNK]) + data[6:-4]))
+    with pytest.raises(WireError):
+        encode(Tag.STATE, {"long": "x" * (1 << 23)})
 
 
 # --- damage ---

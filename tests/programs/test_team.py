@@ -17,7 +17,9 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.rounds import Rounds
 from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
 from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
 from rainbow_iqn_apex.programs.learner.team_watch import TeamWatch
@@ -49,6 +51,25 @@ def test_others_are_watched_again_after_redis_was_away_for_longer_than_a_command
         wait_until(lambda: own_client.away.given_up, "a command to be given up")
         own_server.go_on()
         wait_until(lambda: not own_client.away.given_up, "a later command")
+
+
+@pytest.mark.parametrize("learners", [2, 4])
+def test_each_learner_counts_the_log_of_all(learners: int) -> None:
+    # Mutation: let each count the log of its own share, as if it had a server of its own.
+    whole = options.parse(ALL, "test", "")
+    agent = agent_of("rainbow_iqn")
+    one = budget._redis_bytes(whole, agent, ENVIRONMENT, 0)
+    assert one <= budget._redis_bytes(share(learners), agent, ENVIRONMENT, 0, learners) <= 1.1 * one
+
+
+def test_a_largest_lag_is_the_largest_of_all_learners() -> None:
+    # Mutation: take the mean of all learners' largest ones.
+    def metrics(rank: ThreadRank) -> list[dict[str, Tensor]]:
+        own = float(rank.rank)
+        made = [{"loss": torch.tensor(own), "largest_policy_lag": torch.tensor(own)}]
+        return Rounds._mean(SimpleNamespace(_team=rank), made)  # type: ignore[arg-type]
+
+    assert together(3, metrics) == [[{"loss": 1.0, "largest_policy_lag": 2.0}]] * 3
 
 
 def test_a_learner_that_torchrun_has_not_started_is_alone() -> None:
