@@ -211,9 +211,9 @@ class OnPolicy(SequenceAgent):
         learnable = batch.step_type[rows] != LAST  # [T, B]
         following = batch.reward[self.spec.prefix + 1 :]  # [T, B]
         returns = batch.rows["extras.return"][rows] * self._learning.discount + following  # [T, B]
-        self._statistics.count(batch.obs[rows][learnable], returns[learnable], self._ranks)
-        if self.network.normaliser is not None:
-            self._statistics.normalise(self.network.normaliser)
+        self._statistics.count(returns[learnable], self._ranks)
+        if self.network.normaliser is not None:  # pictures have none, and are many bytes
+            self._statistics.normalise(self.network.normaliser, batch.obs[rows][learnable], self._ranks)
 
 
 def _means(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:

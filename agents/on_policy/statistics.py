@@ -21,14 +21,14 @@ class Statistics:
         self._observations = RunningStatistics(shape)
         self._returns = RunningStatistics(())
 
-    def count(self, obs: Tensor, returns: Tensor, ranks: Ranks = ALONE) -> None:
-        """Take observations [N, *shape] and discounted returns [M] of all ranks into account."""
-        self._observations.observe(obs, ranks)
+    def count(self, returns: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take discounted returns [N] of all ranks into account."""
         self._returns.observe(returns, ranks)
 
-    def normalise(self, normaliser: Normaliser) -> None:
-        """Bring a network's normaliser up to date."""
+    def normalise(self, normaliser: Normaliser, obs: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take observations [N, *shape] of all ranks into account, and bring a network's normaliser up to date."""
         seen = self._observations
+        seen.observe(obs, ranks)
         with torch.no_grad():
             normaliser.mean.copy_(seen.mean)
             normaliser.scale.copy_(seen.scale)

@@ -19,6 +19,7 @@ from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Recurr
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
 from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
 from rainbow_iqn_apex.agents.optimisation import Objective
@@ -149,7 +150,8 @@ class R2d2(SequenceAgent):
         losses = 0.5 * differences.square().sum(0)  # [B]
         weighted = losses if batch.weights is None else batch.weights * losses
         norm = self._step([Objective(weighted.mean(), self._learned)])
-        metrics = {"value": chosen.detach().mean(), "loss": losses.detach().mean(), "gradient_norm": norm}
+        value = unscale(chosen.detach()) if self._options.rescaling else chosen.detach()  # [T, B]
+        metrics = {"value": masked_mean(value, learnable), "loss": losses.detach().mean(), "gradient_norm": norm}
         return Update(self._priorities(differences.detach(), step_type), metrics)
 
     def count_update(self, step: int) -> None:  # noqa: ARG002 - it counts updates

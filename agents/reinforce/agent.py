@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Update
 from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
@@ -80,7 +81,8 @@ class Reinforce(Agent):
         losses = 0.5 * (target.value - value[:-1]).square() - log_pi * target.advantage  # [T, B]
         loss = torch.where(target.learnable, losses, 0).sum() / self._ranks.mean(target.learnable.sum())
         self._step([Objective(loss, self._learned)])
-        return Update(None, {"value": value.detach().mean(), "loss": loss.detach()})
+        mean = masked_mean(value[:-1].detach(), target.learnable, self._ranks)
+        return Update(None, {"value": mean, "loss": loss.detach()})
 
     def _inputs(self, obs: Tensor) -> Tensor:
         """Flatten the observations behind their leading axes, of time and batch."""
