@@ -51,6 +51,7 @@ class Environment(Protocol):
     action_repeat: int  # frames per agent step, at 60 frames per second of game time
     pictures_per_second: float  # of what `pictures` gives, at normal speed
     # An environment whose rewards are not its score also has `gained`, what the last step adds to the score: a float.
+    # One that draws some things in every other frame alone, as Atari's games do, has `blinks`: True.
     end: str  # why the episode ended, once it has: "game_over", "stuck" or "time_limit"; empty before
 
     def reset(self) -> Row:

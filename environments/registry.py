@@ -21,6 +21,7 @@ from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.wire import DTYPES
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
@@ -167,4 +168,7 @@ def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
         raise UserError(f"--env: {settings.env} does not take settings and a seed: {error}") from error
     if not isinstance(getattr(made, "spec", None), EnvironmentSpec):
         raise UserError(f"--env: {settings.env} makes no environment but a {type(made).__name__}, which has no spec")
+    if (dtype := made.spec.observation.dtype) not in DTYPES:
+        made.close()
+        raise UserError(f"--env: {settings.env} has observations of {dtype}; choose from {', '.join(DTYPES)}")
     return made

@@ -106,7 +106,9 @@ def _named(args: Args, recorded_by: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise UserError(f"{recorded_by or '--render'}: {error}") from error
+        if not (option := recorded_by or "--render" * args.render):
+            raise  # by its own code, of which the traceback tells
+        raise UserError(f"{option}: {error}") from error
     except ValueError as error:
         raise UserError(f"{option_of(args)}: {error}") from error
 

@@ -16,11 +16,13 @@ def try_to_record(args: Args, option: str, folder: Path) -> None:
     """Film one picture in a folder, to fail now if anything for films is missing; raises UserError."""
     with closing(open_environment(args, args.seed, recorded_by=option)) as environment:
         environment.reset()
+        if not (pictures := environment.pictures()):
+            raise UserError(f"{option}: {args.env} draws no pictures")
         try:
             with (
                 tempfile.TemporaryDirectory(dir=folder) as place,
                 write_video(Path(place) / "x.webm", environment.pictures_per_second) as video,
             ):
-                video.add(environment.pictures())
+                video.add(pictures)
         except OSError as error:
             raise UserError(f"{option}: {error}") from error

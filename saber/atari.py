@@ -31,6 +31,7 @@ class AtariEnvironment:
 
     spec = EnvironmentSpec(Field((SIZE, SIZE), "uint8"), _CHOICE)
     pictures_per_second = float(FRAMES_PER_SECOND)
+    blinks = True
 
     max_stuck_seconds = 5 * 60  # of game time without a reward
     max_saber_seconds = 100 * 60 * 60

@@ -113,8 +113,12 @@ class Exchange:
         return self._choice.native(self._choice.read(action))
 
     def shown(self, obs: Any) -> Array:
-        """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
-        shown = self._show(obs)
+        """Return an observation as the network gets it; raises RunError for what is none of its space."""
+        try:
+            shown = self._show(obs)
+        except (ValueError, TypeError, LookupError) as error:
+            why = f"its observation is none of its space ({one_line(error)}); mend the environment"
+            raise RunError(f"{self._name}: {self._where()}{why}") from error
         for part in unpack(self.spec.observation, shown):
             if found := flaw(part, self.spec.parts):
                 self._refuse(f"its observation holds {found}")

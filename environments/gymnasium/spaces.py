@@ -31,6 +31,7 @@ from rainbow_iqn_apex.memory.rows import Array
 MOST_WORDS = 16  # of a text
 SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols are no colours
 _NUMBER = np.dtype(np.float32)
+_MOST_WHOLE = 2**53  # between two whole numbers that float64 tells apart from all between them
 
 
 class View(NamedTuple):
@@ -102,7 +103,10 @@ def _picture(space: spaces.Box) -> View:
     shown = shape[1:] if shape[:-2] == (1,) else shape
 
     def show(obs: Any) -> Array:
-        return np.array(np.transpose(obs, order), np.uint8, order="C").reshape(shown)
+        found = np.asarray(obs)
+        if found.shape != space.shape or found.dtype.kind not in "uib":
+            raise ValueError(f"an image is {found.dtype} {found.shape} and not uint8 {space.shape}")
+        return np.array(found.transpose(order), np.uint8, order="C").reshape(shown)
 
     return View(Field(shown, "uint8"), show)
 
@@ -132,12 +136,14 @@ def _flat(length: int, dtype: np.dtype[Any]) -> View:
 def _one_hot(first: Array, counts: Array) -> View:
     """Show numbers [K], of which number k is one of `counts[k]` from `first[k]` on."""
     first, counts = first.astype(np.int64), counts.astype(np.int64)
-    size = int(counts.sum())
+    size, last = int(counts.sum()), first + counts - 1
     origins = np.cumsum(counts) - counts - first  # [K] where a 0 would stand
 
     def show(obs: Any) -> Array:
-        row = np.zeros(size, np.float32)
-        row[origins + np.asarray(obs, np.int64).ravel()] = 1
+        row, numbers = np.zeros(size, np.float32), np.asarray(obs, np.int64).ravel()
+        if (numbers < first).any() or (numbers > last).any():
+            raise ValueError(f"{one_line(obs)} is outside")
+        row[origins + numbers] = 1
         return row
 
     return View(Field((size,), "float32"), show)
@@ -250,6 +256,8 @@ def _scaled(space: spaces.Box) -> Actions:
     if not space.low.size:
         raise ValueError(f"actions hold no number: {one_line(space)}")
     spec, is_whole = Box(space.low.size), space.dtype is not None and space.dtype.kind != "f"
+    if is_whole and span.max() > _MOST_WHOLE:
+        raise ValueError(f"actions of a Box of whole numbers must be fewer than 2^53 apart, not {one_line(space)}")
 
     def read(action: Any) -> Array:
         numbers = np.array(action, np.float32)

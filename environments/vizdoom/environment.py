@@ -96,7 +96,7 @@ class VizdoomEnvironment(ReplayedEnvironment):
         """Hold buttons for `action_repeat` tics, or until the episode ends."""
         pressed = self._pressed(action)
         tics = min(self.action_repeat, self._limit - self._tics) if self._limit else self.action_repeat
-        self._pictures = []
+        before, self._pictures = self._pictures[-1:], []
         try:
             reward = self._act(pressed, tics)
         except self._errors as error:
@@ -104,6 +104,7 @@ class VizdoomEnvironment(ReplayedEnvironment):
         self._tics += tics
         if self._game.is_episode_finished():
             self.end = "game_over"
+            self._pictures = self._pictures or before  # the first tic ended it, and the screen is gone
             return next_row(self._obs.copy(), reward, self.end)
         self.end = "time_limit" if self._tics == self._limit else ""
         return next_row(self._seen(), reward, self.end)

@@ -26,14 +26,15 @@ class Filmer:
     def __init__(self, store: FilmStore, actor: int) -> None:
         self._store = store
         self._actor = actor
-        self._lapse, self._rate = TimeLapse(), 1.0
+        self._lapse, self._pictures_per_second = TimeLapse(), 1.0
         self._next_newest = self._next_try = 0.0
         self._best: tuple[float, bytes] | None = None  # score and film
         self._has_printed = False
 
     def begin(self, environment: Environment) -> TimeLapse:
         """Return what takes the pictures of the episode that begins."""
-        self._lapse, self._rate = TimeLapse(), environment.pictures_per_second / environment.action_repeat
+        self._lapse = TimeLapse(blinks=getattr(environment, "blinks", False))
+        self._pictures_per_second = environment.pictures_per_second
         return self._lapse
 
     def keep(self, record: EpisodeRecord, began: RunStatus, version: int) -> None:
@@ -62,9 +63,9 @@ class Filmer:
         pictures = self._lapse.pictures()
         count, height, width, _ = pictures.shape
         info = FilmInfo(
-            score=float(record.score_saber), at=time.time(), rate=self._rate, step=began.t_actors, version=version,
-            actor=self._actor, episode=record.episode, stride=self._lapse.stride, pictures=count, height=height,
-            width=width,
+            score=float(record.score_saber), at=time.time(), rate=self._pictures_per_second / self._lapse.per_step,
+            step=began.t_actors, version=version, actor=self._actor, episode=record.episode, stride=self._lapse.stride,
+            pictures=count, height=height, width=width,
         )  # fmt: skip
         return encode(Film(info, pictures))
 

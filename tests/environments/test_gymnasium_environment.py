@@ -201,6 +201,10 @@ def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: Make
     environment.step(0)
     with pytest.raises(RunError, match=r"Scripted-v0: at step 2 of episode 1 .* as number 3 of 'speed'; expected fin"):
         environment.step(0)
+    environment = scripted(COIN, [0, 2])
+    environment.reset()
+    with pytest.raises(RunError, match=r"Scripted-v0: at step 1 of episode 1 its observation is none of its space"):
+        environment.step(0)
     environment = scripted(COIN, [0, 1], reward=number)
     environment.reset()
     with pytest.raises(

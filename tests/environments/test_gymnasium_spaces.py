@@ -184,6 +184,27 @@ def test_a_number_that_no_replay_takes_is_named(number: float) -> None:
     assert flaw(shown[2:], ()).endswith("as number 1")
 
 
+IMAGE = spaces.Box(0, 255, (84, 96, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "obs"),
+    [
+        (IMAGE, np.zeros((96, 84, 3), np.uint8)),
+        (IMAGE, np.full((84, 96, 3), 0.5, np.float32)),
+        (spaces.Box(0, 1, (4,)), np.zeros(3)),
+        (spaces.Discrete(3), -1),
+        (spaces.Discrete(3, start=2), 5),
+        (spaces.MultiDiscrete([2, 3]), np.array([2, 0])),
+        (spaces.Dict(a=spaces.Discrete(2)), {"b": 1}),
+    ],
+)
+def test_what_is_none_of_its_space_is_not_shown(space: spaces.Space[Any], obs: Any) -> None:
+    # Mutation: reshape an image, or set the bit of a neighbour.
+    with pytest.raises((ValueError, LookupError)):
+        view_of(space).show(obs)
+
+
 # --- actions ---
 
 
@@ -268,6 +289,7 @@ def test_what_cannot_be_chosen_is_refused(space: spaces.Space[Any], wrong: list[
         (spaces.Box(-np.inf, 1, (2,)), r"actions of a Box must have finite bounds, not Box\(-inf, 1"),
         (spaces.Box(-1.7e308, 1.7e308, (1,), np.float64), "finite bounds"),
         (spaces.Box(-1, 1, (0,)), "actions hold no number"),
+        (spaces.Box(0, 2**63 - 1, (1,), np.int64), r"whole numbers must be fewer than 2\^53 apart"),
     ],
 )
 def test_what_no_agent_can_choose_from_is_refused(space: spaces.Space[Any], told: str) -> None:

@@ -137,6 +137,17 @@ def test_a_film_shows_every_tic_and_changes_nothing() -> None:
         assert plain.pictures_per_second == 35
 
 
+@needs_vizdoom
+def test_a_death_in_the_first_tic_of_a_step_shows_what_was_seen_last() -> None:
+    # Mutation: leave the pictures of such a step empty.
+    with opened("take_cover", record=True, action_repeat=1) as environment:
+        rows = [environment.reset()]
+        while rows[-1].step_type != StepType.LAST:
+            rows.append(environment.step(0))
+            assert len(environment.pictures()) == 1
+        assert environment.end == "game_over"
+
+
 def engines(pid: int | None = None) -> list[psutil.Process]:
     return [child for child in psutil.Process(pid).children(recursive=True) if child.name() == "vizdoom"]
 

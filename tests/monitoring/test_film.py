@@ -91,11 +91,13 @@ def test_an_episode_of_any_length_gives_evenly_spaced_pictures(most: int) -> Non
 
 
 def test_what_blinks_is_seen() -> None:
-    # Mutation: the last picture of a step alone.
-    lapse = TimeLapse()
-    lapse.add([picture(9), picture(7), picture(3)])
-    lapse.add([picture(2)])
-    assert lapse.pictures()[:, 0, 0, 0].tolist() == [7, 2]
+    # Mutations: the last picture of a step alone; two pictures in one where nothing blinks.
+    for blinks, shown in ((True, [7, 2]), (False, [3, 2])):
+        lapse = TimeLapse(blinks=blinks)
+        lapse.add([picture(9), picture(7), picture(3)])
+        lapse.add([picture(2)])
+        lapse.add([])  # of a step that ended the episode before anything was drawn
+        assert lapse.pictures()[:, 0, 0, 0].tolist() == shown and lapse.per_step == 3
 
 
 @pytest.mark.parametrize(

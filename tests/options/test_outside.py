@@ -10,6 +10,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.recording import try_to_record
 from tests.documents import write_modules
 from tests.processes import ROOT, run
 
@@ -80,11 +81,13 @@ def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> No
         ("collections:Counter", "--env: collections:Counter does not take settings and a seed: "),
         ("collections:OrderedDict", "--env: collections:OrderedDict does not take settings and a seed: "),
         ("thing:Thing", "--env: thing:Thing makes no environment but a Thing, which has no spec"),
+        ("halves:make", "--env: halves:make has observations of float16; choose from uint8, uint16, int32, "),
     ],
 )
 def test_what_makes_no_environment_is_refused_in_one_line(env: str, error: str, folder: Path) -> None:
     # Mutation: return what is made as it is.
     (folder / "thing.py").write_text("class Thing:\n    spec = None\n    def __init__(self, settings, seed): ...\n")
+    (folder / "halves.py").write_text((folder / "corridor.py").read_text().replace('"float32")', '"float16")'))
     with pytest.raises(UserError) as caught:
         open_environment(args.parse(["--env", env], "test", ""), 7)
     assert str(caught.value).startswith(error) and "\n" not in str(caught.value)
@@ -94,6 +97,18 @@ def test_a_mistake_in_an_environments_own_code_keeps_its_traceback(folder: Path)
     (folder / "wrong.py").write_text("def make(settings, seed):\n    return len(seed)\n")
     with pytest.raises(TypeError, match="has no len"):
         open_environment(args.parse(["--env", "wrong:make", "--agent", "rainbow_iqn"], "test", ""), 7)
+    (folder / "away.py").write_text("def make(settings, seed):\n    raise RuntimeError('no simulator')\n")
+    parsed = args.parse(["--env", "away:make", "--agent", "rainbow_iqn"], "test", "")
+    with pytest.raises(RuntimeError, match=r"^no simulator$"):
+        open_environment(parsed, 7)
+    with pytest.raises(UserError, match=r"^--record: no simulator$"):
+        open_environment(parsed, 7, recorded_by="--record")
+
+
+def test_an_environment_that_draws_nothing_cannot_be_filmed(tmp_path: Path) -> None:
+    parsed = args.parse(["--env", ENVIRONMENT], "test", "")
+    with pytest.raises(UserError, match=r"^--record-evaluations: corridor:make draws no pictures$"):
+        try_to_record(parsed, "--record-evaluations", tmp_path)
 
 
 def test_an_environment_brings_its_options(folder: Path) -> None:

@@ -61,6 +61,18 @@ def scores(store: FilmStore) -> tuple[float, float]:
     return found["best"].score, found["newest"].score
 
 
+def test_a_film_has_the_speed_of_what_was_drawn(store: FilmStore, filmer: Filmer) -> None:
+    # Mutation: divide by the action repeat where one picture is drawn of a step.
+    environment = make_environment(EnvironmentSettings(env="procgen:coinrun", record=True), 1)
+    with closing(environment):
+        environment.action_repeat = 4
+        lapse = filmer.begin(environment)
+        environment.reset()
+        lapse.add(environment.pictures())
+    filmer.keep(EpisodeRecord(), BEGAN, 7)
+    assert there(store)["newest"].rate == environment.pictures_per_second
+
+
 def test_the_first_film_is_newest_and_best(store: FilmStore, filmer: Filmer) -> None:
     play(filmer, 5, episode=11)
     films = {place: decode(data) for place, data in store.read(("best", "newest"), MAX_BYTES).items()}
