@@ -1,6 +1,7 @@
 """Several learners of one run over processes: they learn and save together, and none waits for one that is gone."""
 
 import csv
+import json
 import re
 import signal
 import sys
@@ -100,6 +101,10 @@ def test_the_same_seed_gives_the_same_bytes(redis_port: int, run_name: str, tmp_
     assert results[0] == results[1]
     assert results[0].scores.count(b"\n") > 20
     assert actors_of(results[0]) == {0, 1, 2, 3}, "the log has the episodes of all learners' actors"
+    if family == "rainbow_iqn":  # whose chunks are padded at the ends of episodes
+        [history] = (tmp_path / "second").rglob("*_metrics.jsonl")
+        newest = json.loads(history.read_text().splitlines()[-1])
+        assert newest["values"]["buffer/rows"] >= 1600, "of all learners"
 
 
 @pytest.mark.slow
