@@ -38,7 +38,7 @@ CURVES = (
 
 
 def contents(results: Results) -> dict[str, Any]:
-    """The report as JSON takes it; frames, not agent steps, are counted everywhere."""
+    """The report as JSON takes it; frames are counted everywhere, of other environments than Atari agent steps."""
     agents = [agent.name for agent in results.agents]
     return {
         "format": FORMAT,

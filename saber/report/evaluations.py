@@ -17,7 +17,6 @@ from rainbow_iqn_apex.saber.report.groups import Group
 from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
 from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, printable, score_array
-from rainbow_iqn_apex.saber.report.settings import repeats
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
 from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
 from rainbow_iqn_apex.saber.results.task import Task
@@ -55,9 +54,11 @@ class Evaluation:
 
     @property
     def frames(self) -> int | None:
-        """Frames that the snapshot was trained for: by the record, or by the name of its file; None if unknown."""
-        settings = self.record.settings
-        repeat = settings.get("action_repeat", ACTION_REPEAT) if repeats(settings) else 1
+        """Frames that the snapshot was trained for: by the record, or by the name of its file; None if unknown.
+
+        Of other environments than Atari they are agent steps, as in `Run`.
+        """
+        repeat = self.record.settings.get("action_repeat", ACTION_REPEAT) if self.task.is_atari else 1
         steps = self.record.trained_steps
         if steps is None and (named := re.search(r"_(\d{1,18})\.pth$", self.snapshot)):
             steps = int(named[1])

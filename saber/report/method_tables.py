@@ -30,11 +30,11 @@ def run_table(results: Results) -> Table:
 
 def _run_cells(run: Run) -> dict[str, str]:
     starts = run.record.starts if run.record else ()
-    repeat = run.record.action_repeat if run.record else ACTION_REPEAT
+    assumed = "" if run.record or not run.task.is_atari else f" ({ACTION_REPEAT} frames each assumed)"
     return {
         "seed": str(run.settings.get("seed", "unknown")),
         "frames": f"{run.reached:,}" if run.task.is_atari else GAP,
-        "agent steps": f"{run.reached // repeat:,}{'' if run.record else ' (4 frames each assumed)'}",
+        "agent steps": f"{run.reached // run.frames_per_step:,}{assumed}",
         "episodes": f"{len(run.frames):,}",
         "commit": ", ".join(dict.fromkeys(start.commit for start in starts)) or "unknown",
         "changed": format_changes(run) or GAP,

@@ -1,8 +1,9 @@
 """The runs of a report, and which logs are one run twice.
 
 A run is one training log `<game>.csv`; another seed is another log, in another folder. A log of several games is a run
-of each, whose frames are those of all games together. The record `<game>.json` beside the log holds its settings; a log
-whose record is not there is taken to have four frames per agent step.
+of each, whose frames are those of all games together. The record `<game>.json` beside the log holds its settings; the
+log of an Atari game without a record is taken to have four frames per agent step. Other environments are counted in
+agent steps, also where names in this package say frames.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import read_records
 
-ACTION_REPEAT = 4  # frames per agent step in SABER, and of a run without a record
+ACTION_REPEAT = 4  # frames per agent step in SABER, and of a game of the emulator without a record
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
@@ -32,7 +33,7 @@ class Run:
     path: Path  # of its log
     task: Task
     record: RunRecord | None  # None: it is not there
-    frames: Array  # [episodes] int64: frames over all actors at each episode's end, in this order
+    frames: Array  # [episodes] int64: frames (or agent steps) over all actors at each episode's end, in this order
     scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
     label: str | None = None  # name that the command line gives to the run's agent
     order: int = 0  # of its label or folder on the command line
@@ -50,8 +51,13 @@ class Run:
     @cached_property
     def reached(self) -> int:
         """Frames that the run has made: by its record, or at least up to its last episode's end."""
-        recorded = self.record.reached * self.record.action_repeat if self.record else 0
+        recorded = self.record.reached * self.frames_per_step if self.record else 0
         return max(recorded, int(self.frames[-1]))
+
+    @property
+    def frames_per_step(self) -> int:
+        """How many frames count for an agent step."""
+        return _frames_per_step(self.task, self.record)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -96,14 +102,13 @@ def read_runs(path: Path, label: str | None, order: int) -> list[Run]:
     except ValueError as error:
         raise UserError(str(error)) from error
     episodes = sorted(lines, key=lambda episode: episode.T_actors)
-    repeat = record.action_repeat if record else ACTION_REPEAT
     tasks = record.tasks if record else (task_without_record(path.stem),)
     return [
         Run(
             path=path,
             task=task,
             record=record,
-            frames=np.array([episode.T_actors * repeat for episode in played], np.int64),
+            frames=np.array([episode.T_actors * _frames_per_step(task, record) for episode in played], np.int64),
             scores=score_array(played),
             label=label,
             order=order,
@@ -111,6 +116,12 @@ def read_runs(path: Path, label: str | None, order: int) -> list[Run]:
         for task, played in zip(tasks, parted(episodes, len(tasks)), strict=True)
         if played
     ]
+
+
+def _frames_per_step(task: Task, record: RunRecord | None) -> int:
+    if not task.is_atari:
+        return 1  # counts agent steps, whatever `action_repeat` is
+    return record.action_repeat if record else ACTION_REPEAT
 
 
 def score_array(episodes: Sequence[EpisodeRecord]) -> Array:

@@ -10,6 +10,7 @@ import pytest
 
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.exports import all_exports
+from rainbow_iqn_apex.saber.report.method_tables import run_table
 from rainbow_iqn_apex.saber.report.program import render_figures
 from rainbow_iqn_apex.saber.report.sections import render_report
 from tests.saber.report.logs import results_of, write_log, write_run, write_settings
@@ -27,8 +28,9 @@ SETTINGS |= {
 
 def write_environment(folder: Path, env: str, seed: int = 1) -> None:
     name = re.sub(r"[^\w.-]", "-", env.partition(":")[2])
-    path = write_log(folder, name, [10 * n for n in range(1, 121)], [float(n) for n in range(120)])
-    write_settings(path, 1200, SETTINGS | {"env": env, "seed": seed}, 1)
+    ends = [10 * n - seed for n in range(1, 121)]  # with equal ones a log would be a copy of another seed's
+    path = write_log(folder, name, ends, [float(n) for n in range(120)])
+    write_settings(path, 1200, SETTINGS | {"env": env, "seed": seed}, 4 if env.startswith("dmlab") else 1)
 
 
 def text_of(page: str) -> str:
@@ -67,6 +69,20 @@ def test_a_report_of_gymnasium_has_nothing_of_atari(tmp_path: Path) -> None:
     assert json.loads(json.dumps(contents(results)))["games"].keys() == {
         "gymnasium:CartPole-v1", "gymnasium:ale_py:ALE/Pong-v5"
     }  # fmt: skip
+
+
+def test_other_environments_are_counted_in_agent_steps(tmp_path: Path) -> None:
+    # Mutations: `action_repeat` for other environments; four frames where there is no record.
+    env = "dmlab:lt_chasm"
+    write_environment(tmp_path, env)
+    write_evaluation(tmp_path, tmp_path / "last_model_lt_chasm_700.pth", env=env)
+    write_log(tmp_path, "CartPole-v1", [10 * n for n in range(1, 121)], [0.0] * 120)  # without a record
+    results = results_of(tmp_path)
+    assert [run.reached for run in results.runs] == [1200, 1200]
+    assert [one.frames for one in results.evaluations] == [700]
+    table = run_table(results)
+    (column,) = [number for number, column in enumerate(table.columns) if column.title == "agent steps"]
+    assert [row.cells[column].text for row in table.rows] == ["1,200", "1,200"]
 
 
 def test_an_environment_has_one_key_in_all_files(tmp_path: Path) -> None:
