@@ -148,17 +148,19 @@ class Args(
     def settings(self) -> dict[str, Any]:
         """The settings that a result depends on, by name: the shared ones and the learner's own."""
         names = [f.name for group in (ReplayOptions, LearningOptions) for f in dataclasses.fields(group)]
-        own = dataclasses.asdict(self.own) | dataclasses.asdict(self.environment)
         rest = {name: getattr(self, name) for name in (*names, "model", "nb_actor", "learner_threads")}
-        return self.shared | rest | own
+        return self.shared | rest | dataclasses.asdict(self.own)
 
     def marked(self, mark: str) -> dict[str, Any]:
-        """Return the settings whose options have a mark: "shared" or "policy"; the environment's have every mark."""
+        """Return the settings whose options have a mark: "shared", "policy" or "evaluation".
+
+        The environment's have every mark, but for those that belong to a machine.
+        """
         return {
             f.name: getattr(part, f.name)
             for part in self.parts
             for f in dataclasses.fields(part)
-            if f.metadata.get(mark) or part is self.environment
+            if f.metadata.get(mark) or (part is self.environment and not f.metadata.get("machine"))
         }
 
     def get(self, name: str) -> Any:

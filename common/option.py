@@ -47,6 +47,7 @@ def option(
     policy: bool = False,
     evaluation: bool = False,
     shape: bool = False,
+    machine: bool = False,
     short: str | None = None,
     flag: bool = False,
     listed: bool = False,
@@ -64,11 +65,13 @@ def option(
         policy: an evaluation takes the value of the snapshot's run, as actions depend on it.
         evaluation: actions in an evaluation depend on it, and in no run.
         shape: shapes of weights depend on it.
+        machine: no result depends on it, and processes may differ in it; for options of an environment, which have
+            all other marks.
         short: another spelling.
         flag: a boolean that is usually given without a value.
         listed: a text of parts with commas between, which a configuration file may give as a list.
     """
-    marks = {"shared": shared, "policy": policy, "evaluation": evaluation, "shape": shape}
+    marks = {"shared": shared, "policy": policy, "evaluation": evaluation, "shape": shape, "machine": machine}
     metadata = {"help": text, "short": short, "flag": flag, "listed": listed} | marks
     value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
     return value

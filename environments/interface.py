@@ -22,7 +22,7 @@ class OwnOptions:
 
     # A class that derives from this one has a field per option, made by `common.option.option`, and this docstring's
     # place in --help. The options belong to what is played: all processes share them, and an evaluation takes them
-    # from the snapshot.
+    # from the snapshot. Those with the mark `machine` are of each process alone: no record and no snapshot has them.
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

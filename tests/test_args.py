@@ -191,6 +191,16 @@ def test_what_processes_must_share() -> None:
     assert read("--id-actor", "0", "--disable-cuda").shared == read().shared
 
 
+def test_folders_of_an_environment_may_differ_between_processes() -> None:
+    # Mutation: every mark for all options of an environment.
+    words = ["--env", "dmlab:explore_goal_locations_small"]
+    plain, cached = read(*words), read(*words, "--dmlab-level-cache", "/a", "--dmlab-dataset", "/b")
+    assert cached.get("dmlab_level_cache") == "/a" and "dmlab_renderer" in cached.shared.keys() & cached.settings.keys()
+    for mark in ("shared", "policy", "evaluation"):
+        assert cached.marked(mark) == plain.marked(mark)
+    assert cached.settings == plain.settings
+
+
 def test_what_the_command_gave_is_known() -> None:
     assert read().given == frozenset()
     assert read("--hidden-size", "512", "--render", "--preset", "cpu").given == {"hidden_size", "render", "preset"}

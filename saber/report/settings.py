@@ -4,6 +4,7 @@ All functions take a run's settings by name, as its record has them; a setting t
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from rainbow_iqn_apex.environments.entries import entries, task_name
@@ -17,6 +18,9 @@ NOT_RECORDED, UNUSED = "not recorded", "–"
 # processes and machines, and which preset its settings began with.
 FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
 FREE |= {"device", "precision", "replay_device", "learner_threads", "length_actor_buffer"}
+FREE |= {"redis_shards", "redis_replicas"}
+# Older records have the folders of an environment, too.
+FREE |= {f.name for entry in ENVIRONMENTS.values() for f in fields(entry.options) if f.metadata.get("machine")}
 
 _TITLES = {"rainbow": "Rainbow", "rainbow_iqn": "Rainbow-IQN", "vmpo": "V-MPO", "vtrace": "V-trace"}
 TOGETHER = "played_together"  # of a run that plays several games: which they are

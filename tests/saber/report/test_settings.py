@@ -40,6 +40,12 @@ def test_settings_that_an_environment_has_no_use_for_are_left_out() -> None:
     assert applicable(everything | {"env": "vizdoom:basic"}).keys() & atari == {"action_repeat"}
 
 
+def test_folders_of_an_environment_are_no_difference() -> None:
+    # Mutations: FREE without the options marked `machine`; all options of environments.
+    settings = {"env": "dmlab:lt_chasm", "dmlab_level_cache": "/a", "dmlab_level_cache_gb": 1, "dmlab_dataset": "/b"}
+    assert comparable(settings | {"dmlab_renderer": "software"}, None) == {"env": "dmlab", "dmlab_renderer": "software"}
+
+
 def test_environments_of_one_kind_are_one_agents_games() -> None:
     settings = [{"env": f"gymnasium:{name}", "game": "pong", "proba_sticky_actions": 0.0} for name in "AB"]
     assert comparable(settings[0], None) == comparable(settings[1], None) == {"env": "gymnasium"}
@@ -53,6 +59,8 @@ def test_machines_may_differ(tmp_path: Path) -> None:
         "learner_threads",
         "length_actor_buffer",
         "nb_actor",
+        "redis_shards",
+        "redis_replicas",
     )
     for seed in (1, 2, 3):
         write_run(tmp_path / str(seed), "pong", seed, 5000, **{name: max(2, seed) for name in settings})
