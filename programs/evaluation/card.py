@@ -3,7 +3,7 @@
 Nothing is uploaded here. The hub reads the head of README.md, whose `model-index` has the score.
 """
 
-import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,7 +17,7 @@ from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
 from rainbow_iqn_apex.saber.report.settings import agent_name
-from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, write_evaluation
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
 from rainbow_iqn_apex.saber.results.task import Task
 
@@ -45,8 +45,9 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
         old.unlink(missing_ok=True)
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     snapshot.save_exported(args.export / name, saved)
-    for path in (log.path, log.path.with_suffix(".json")):
-        shutil.copyfile(path, args.export / f"scores{path.suffix}")
+    # The CSV may hold more episodes than this command asks for, of which the page has the means.
+    record = replace(log.record, episodes=len(log.episodes))
+    write_evaluation(args.export / "scores.csv", record, log.episodes)
     settings = snapshot.settings_of(saved) | log.record.settings
     for file, text in (
         ("settings.yaml", yaml.safe_dump(settings, allow_unicode=True)),

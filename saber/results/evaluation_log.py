@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -145,9 +146,13 @@ class EvaluationLog:
         if not self._record_written:
             _write_record(self.path.with_suffix(".json"), self.record)
             self._record_written = True
-        lines = [_line(self._episodes[number]) for number in sorted(self._episodes)]
-        with replace_file(self.path) as file:
-            file.write("".join([f"{HEADER}\n", *lines]).encode("ascii"))
+        _write_episodes(self.path, [self._episodes[number] for number in sorted(self._episodes)])
+
+
+def write_evaluation(path: Path, record: EvaluationRecord, episodes: Sequence[EvaluatedEpisode]) -> None:
+    """Write both files of an evaluation, of which `path` is the CSV, anew. Raises OSError."""
+    _write_record(path.with_suffix(".json"), record)
+    _write_episodes(path, episodes)
 
 
 def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
@@ -172,6 +177,11 @@ def read_evaluation_record(path: Path) -> EvaluationRecord:
         return schema.parse_record(schema.parse_json(content), EvaluationRecord)
     except ValueError as error:
         raise ValueError(f"{path}: not an evaluation's record ({error})") from error
+
+
+def _write_episodes(path: Path, episodes: Sequence[EvaluatedEpisode]) -> None:
+    with replace_file(path) as file:
+        file.write("".join([f"{HEADER}\n", *map(_line, episodes)]).encode("ascii"))
 
 
 def _write_record(path: Path, record: EvaluationRecord) -> None:

@@ -1,0 +1,44 @@
+"""What a model card holds, of which the page is only one file."""
+
+import dataclasses
+from pathlib import Path
+
+import yaml
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.programs.evaluation.card import write_card
+from rainbow_iqn_apex.saber.results.evaluation_log import (
+    EvaluationLog,
+    EvaluationRecord,
+    read_evaluation,
+    read_evaluation_record,
+)
+
+RECORD = EvaluationRecord("../last_model_pong_700.pth", "01ab", 7, {"game": "pong"}, "cpu", {}, ["abc"], 5, 700)
+SAVED = {"model_state_dict": {}, "T_actors": 700}
+
+
+def evaluated(folder: Path, asked: int) -> EvaluationLog:
+    """Return an evaluation that asks for so many episodes, of which five have been played at an earlier start."""
+    path = folder / "pong_seed7.csv"
+    with EvaluationLog(path, RECORD) as log:
+        for number in range(5):
+            log.add(number, EpisodeRecord(0, 0, 0, 0, number, 1, 2, number, 9, "game_over"))
+        log.write()
+    with EvaluationLog(path, dataclasses.replace(RECORD, episodes=asked)) as log:
+        return log
+
+
+def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
+    # Mutation: copy the files of the evaluation.
+    card = tmp_path / "card"
+    card.mkdir()
+    write_card(Args().replace(game="pong", export=card), SAVED, evaluated(tmp_path, 3), 4, film=False)
+    scores = [episode.record.score_saber for episode in read_evaluation(card / "scores.csv")]
+    record = read_evaluation_record(card / "scores.json")
+    assert scores == [0, 1, 2] and record.episodes == 3
+    page = (card / "README.md").read_text()
+    assert "3 episodes" in page
+    (model,) = yaml.safe_load(page.split("---\n")[1])["model-index"]
+    assert model["results"][0]["metrics"][0]["value"] == "1.00 +/- 1.00"
