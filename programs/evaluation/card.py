@@ -46,7 +46,7 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     snapshot.save_exported(args.export / name, saved)
     # The CSV may hold more episodes than this command asks for, of which the page has the means.
-    record = replace(log.record, episodes=len(log.episodes))
+    record = replace(log.record, model=name, episodes=len(log.episodes))
     write_evaluation(args.export / "scores.csv", record, log.episodes)
     settings = snapshot.settings_of(saved) | log.record.settings
     for file, text in (

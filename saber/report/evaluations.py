@@ -74,9 +74,10 @@ class Evaluation:
             found[limit] = Estimate(float(self.scores[:, column].mean()), low, high)
         return found
 
-    def equals(self, other: "Evaluation") -> bool:
-        """Whether the other is a copy: of the same weights, seed, rules and episodes."""
-        return self.record.decisive == other.record.decisive and np.array_equal(self.scores, other.scores)
+    def begins(self, other: "Evaluation") -> bool:
+        """Whether it is a copy of the other or of its first episodes: of the same weights, seed, rules and scores."""
+        first = other.scores[: len(self.scores)]
+        return self.record.decisive == other.record.decisive and np.array_equal(self.scores, first)
 
     def agent(self, groups: Sequence[Group]) -> str | None:
         """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""

@@ -14,6 +14,7 @@ from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER as EVALUATIO
 from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
+_EVALUATIONS = "evaluations"  # folder below a results folder, where programs write evaluations
 _LONGEST_LABEL = 60  # characters: plots and tables repeat the name
 
 
@@ -81,19 +82,23 @@ def _why_nothing_is_new(path: Path) -> str:
 
 
 def _read_evaluations(paths: Iterable[Path], left_out: list[str]) -> list[Evaluation]:
-    evaluations: list[Evaluation] = []
+    found: list[Evaluation] = []
     for path in sorted(paths):
         try:
-            evaluation = read_one_evaluation(path)
-            if evaluation is None:
-                left_out.append(f"{path}: no episode has ended yet")
-            elif twin := next((one for one in evaluations if evaluation.equals(one)), None):
-                left_out.append(f"{path}: the same episodes as {twin.path}")
+            if evaluation := read_one_evaluation(path):
+                found.append(evaluation)
             else:
-                evaluations.append(evaluation)
+                left_out.append(f"{path}: no episode has ended yet")
         except (OSError, ValueError) as error:
             left_out.append(f"{path}: cannot be reported: {error}")
-    return evaluations
+    kept: list[Evaluation] = []
+    # A model card's copy, which may be shorter, does not name the run of the snapshot: the original has to come first.
+    for one in sorted(found, key=lambda one: (-len(one.scores), one.path.parent.name != _EVALUATIONS)):
+        if twin := next((other for other in kept if one.begins(other)), None):
+            left_out.append(f"{one.path}: the same episodes as {twin.path}")
+        else:
+            kept.append(one)
+    return [one for one in found if one in kept]
 
 
 class _Log(NamedTuple):

@@ -31,13 +31,14 @@ def evaluated(folder: Path, asked: int) -> EvaluationLog:
 
 
 def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
-    # Mutation: copy the files of the evaluation.
+    # Mutations: copy the files of the evaluation; its path of the snapshot.
     card = tmp_path / "card"
     card.mkdir()
     write_card(Args().replace(game="pong", export=card), SAVED, evaluated(tmp_path, 3), 4, film=False)
     scores = [episode.record.score_saber for episode in read_evaluation(card / "scores.csv")]
     record = read_evaluation_record(card / "scores.json")
     assert scores == [0, 1, 2] and record.episodes == 3
+    assert (card / record.model).is_file()
     page = (card / "README.md").read_text()
     assert "3 episodes" in page
     (model,) = yaml.safe_load(page.split("---\n")[1])["model-index"]

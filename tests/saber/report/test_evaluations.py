@@ -95,6 +95,21 @@ def test_a_copy_is_no_second_evaluation(tmp_path: Path) -> None:
     assert f"{tmp_path}/b/evaluations/{first.name}: the same episodes as {first}" in inputs.left_out
 
 
+@pytest.mark.parametrize("episodes", [2, 3])
+def test_a_model_card_does_not_take_the_agent_of_an_evaluation(tmp_path: Path, episodes: int) -> None:
+    # Mutations: keep the first by path; compare all scores of both.
+    write_run(tmp_path, "pong", 1, 5000, agent="rainbow")
+    original = write_evaluation(tmp_path, Path("../last_model_pong_5000.pth"))
+    card = tmp_path / "cards" / "scores.csv"
+    made = write_evaluation(tmp_path / "made", Path("model_pong_5000.pth"), scores=SCORES[:episodes])
+    card.parent.mkdir()
+    for suffix in (".csv", ".json"):
+        made.with_suffix(suffix).rename(card.with_suffix(suffix))
+    results = results_of(tmp_path)
+    assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+    assert results.left_out == [f"{card}: the same episodes as {original}"]
+
+
 def test_an_evaluation_changes_no_score_of_training(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 2_500_000, episodes=300)
     before = contents(results_of(tmp_path))
