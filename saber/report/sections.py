@@ -119,7 +119,7 @@ def _reach(results: Results) -> str:
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     if results.mark is None or not any(results.aggregates.values()):
         return []
-    limit, games = results.protocols.limit_name(WHOLE), tables.describe_games(results, results.mark)
+    limit = results.protocols.limit_name(WHOLE)
     parts = [
         "<h2>Over games</h2>",
         "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "
@@ -134,6 +134,7 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[st
     ]
     for reference, label in REFERENCES.items():
         if f"bars-{reference}" in figures:
+            games = tables.describe_games(results, results.mark, reference)
             drawn = "Bars" if len(results.compared(results.mark)) == 1 else "Large markers"
             parts += [
                 f'<section class="plot"><h2>Normalised by {label}</h2>',

@@ -19,7 +19,7 @@ def aggregate_table(results: Results) -> Table:
     """Our normalised scores over the games in common, the latest mark first; below, published agents on these games."""
     rows: list[Row] = []
     for mark in results.marks:
-        rows.append(Row(f"{format_frames(mark)} frames", note=describe_games(results, mark)))
+        rows.append(Row(f"{format_frames(mark)} frames", note=describe_games(results, mark, next(iter(REFERENCES)))))
         for limit in _ORDER:
             for agent in results.compared(mark):
                 found = [results.aggregates[agent.name, mark, limit, reference] for reference in REFERENCES]
@@ -43,9 +43,8 @@ def _published_rows(results: Results) -> list[Row]:
     return [heading, *rows] if rows else []
 
 
-def describe_games(results: Results, mark: int) -> str:
-    """Say over which games agents are compared at a mark, and which are left out of the comparison."""
-    reference = next(iter(REFERENCES))
+def describe_games(results: Results, mark: int, reference: str) -> str:
+    """Say over which games agents are compared at a mark by a reference, and which are left out of the comparison."""
     common = results.common(mark, reference)
     games = counted(len(common), "game")
     agents = results.compared(mark)

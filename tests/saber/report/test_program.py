@@ -143,6 +143,8 @@ def test_the_page_names_protocols_and_how_it_was_measured(results: Results) -> N
         "Sticky actions 0.25, by SABER&#x27;s rules.",
     ):
         assert text in page
+    # Mutation: the games of the first reference at both profiles; Surround has no world record.
+    assert re.findall(r"At 50 M frames, ([^.]*)\. Thick", page) == ["2 games", "1 game"]
     figures = figures_of(page)
     assert figures.keys() == {
         "bars-human", "bars-world_record", "profile-human", "profile-world_record", "curve-0", "curve-1"
