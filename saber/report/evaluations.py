@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Estimate
 from rainbow_iqn_apex.saber.report.groups import Group
@@ -39,7 +40,8 @@ class Evaluation:
     def task(self) -> Task:
         """Return the task that was played."""
         env = str(self.record.settings.get("env", "atari"))
-        return Task(str(self.record.settings.get("game", self.path.stem)), env)
+        name = str(self.record.settings.get("game", self.path.stem)) if env == "atari" else task_name(env, "")
+        return Task(name, env)
 
     @property
     def protocol(self) -> str:

@@ -85,6 +85,18 @@ def test_other_environments_are_counted_in_agent_steps(tmp_path: Path) -> None:
     assert [row.cells[column].text for row in table.rows] == ["1,200", "1,200"]
 
 
+def test_an_evaluation_of_an_entry_point_is_of_its_run(tmp_path: Path) -> None:
+    # Mutation: name it by its file, as its record has no game.
+    log = write_log(tmp_path, "myenv", [10 * n for n in range(1, 121)], [0.0] * 120)
+    write_settings(log, 1200, {"env": "myenv", "agent": "ppo"}, 1)
+    path = write_evaluation(tmp_path, Path("../last_model_myenv_1200.pth"))
+    record = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(record | {"settings": {"env": "myenv"}}))
+    results = results_of(tmp_path)
+    (evaluation,) = results.evaluations
+    assert [evaluation.task] == results.tasks and evaluation.agent(results.groups) == "PPO"
+
+
 def test_an_environment_has_one_key_in_all_files(tmp_path: Path) -> None:
     # Mutations: the name of the log; its title, which a log without a record shares.
     for seed, env in enumerate(("gymnasium:ALE/Pong-v5", "gymnasium:CartPole-v1", "gymnasium:CartPole-v1")):
