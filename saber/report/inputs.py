@@ -58,7 +58,7 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
         known = len(found.logs)
         found.search(label.path, label.name, order)  # the deepest first: it says most of what lies in it
         if len(found.logs) == known:
-            raise UserError(f"--label: {label.name!r}: {_why_nothing_is_new(label.path)}")
+            raise UserError(f"--label: {label.name!r}: {_why_nothing_is_new(label.path, found)}")
     for order, path in enumerate(paths, start=len(labels)):
         found.search(path, None, order)
     left_out = found.left_out
@@ -75,8 +75,8 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     return Inputs(runs, _read_evaluations(found.evaluations.values(), left_out), left_out)
 
 
-def _why_nothing_is_new(path: Path) -> str:
-    if path.is_file() or any(_starts_with(file, TRAINING) for file in _files_below(path, [])):
+def _why_nothing_is_new(path: Path, found: "_Found") -> str:
+    if path.is_file() or any(file.resolve() in found.logs for file in _files_below(path, [])):
         return f"all logs in {path} have a label already"
     return f"there is no training log in {path}"
 
@@ -119,10 +119,13 @@ class _Found:
         self._unknown: set[Path] = set()
 
     def search(self, path: Path, label: str | None, order: int) -> None:
-        """Take in a log, or all logs and evaluations in a folder and below."""
+        """Take in a log, or all logs and evaluations in a folder and below; raises OSError for an unreadable log."""
         if path.is_dir():
             for child in _files_below(path, self.left_out):
-                self._add(child, label, order)
+                try:
+                    self._add(child, label, order)
+                except OSError as error:
+                    self.left_out.append(f"{child}: {error.strerror}")
         elif not path.is_file():
             raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
         elif not _starts_with(path, TRAINING):

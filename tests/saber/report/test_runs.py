@@ -10,7 +10,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.saber.report.groups import group_runs
-from rainbow_iqn_apex.saber.report.inputs import TABLES, read_inputs
+from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, present_start, read_record, write_record
 from rainbow_iqn_apex.saber.results.training_log import HEADER
@@ -98,6 +98,20 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.scandir", refuse)
     assert read_inputs([tmp_path]).left_out == [f"{closed}: Permission denied"]
+
+
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    # Mutation: an error, which would end the whole report. Root may read files of any mode, but not this one.
+    write_run(tmp_path / "runs", "pong", 1, 5000)
+    unread = tmp_path / "runs" / "other" / "x.csv"
+    unread.parent.mkdir()
+    unread.symlink_to("/proc/self/mem")
+    inputs = read_inputs([tmp_path])
+    assert len(inputs.runs) == 1 and inputs.left_out == [f"{unread}: Input/output error"]
+    with pytest.raises(UserError, match="there is no training log in"):
+        read_inputs([tmp_path], [Label("a", unread.parent)])
+    with pytest.raises(OSError, match="Input/output error"):
+        read_inputs([unread])
 
 
 def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
