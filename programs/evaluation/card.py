@@ -39,10 +39,9 @@ def check_folder(folder: Path) -> None:
 
 
 def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_repeat: int, *, film: bool) -> None:
-    """Write all of the card but its film, in the place of an older card of the folder."""
+    """Write the card, whose `film` is there already, in the place of an older card of the folder; the page last."""
     assert args.export is not None
-    for old in (*args.export.glob("model_*.pth"), *args.export.glob("scores.*"), args.export / FILM):
-        old.unlink(missing_ok=True)
+    olds = set(args.export.glob("model_*.pth")) | (set() if film else {args.export / FILM})
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     snapshot.save_exported(args.export / name, saved)
     # The CSV may hold more episodes than this command asks for, of which the page has the means.
@@ -55,6 +54,8 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     ):
         with replace_file(args.export / file) as written:
             written.write(text.encode())
+    for old in olds - {args.export / name}:
+        old.unlink(missing_ok=True)
 
 
 def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:

@@ -155,15 +155,17 @@ def _export(players: OwnProcess | Processes, args: Args, saved: dict[str, Any], 
     seed, record = chosen.get("median", chosen["best"])
     try:
         try_to_record(args, "--export", args.export)
-        reason = ""
+        told = f"with a film of episode {record.episode}"
+        filmed = [Task(record.episode, seed, args.export / FILM)]
     except UserError as error:
-        reason = f", without a film: {error}"
-    write_card(args, saved, log, players.player.action_repeat, film=not reason)
-    if reason:
-        print(f"model card: {args.export}{reason}", flush=True)
-        return
-    for _ in players.play([Task(record.episode, seed, args.export / FILM)]):
-        print(f"model card: {args.export}, with a film of episode {record.episode}", flush=True)
+        told, filmed = f"without a film: {error}", []
+    try:
+        list(players.play(filmed))
+    except Stopped:
+        print("stopped: no model card was written", flush=True)
+        raise
+    write_card(args, saved, log, players.player.action_repeat, film=bool(filmed))
+    print(f"model card: {args.export}, {told}", flush=True)
 
 
 def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, stem: str) -> None:

@@ -1,13 +1,20 @@
 """What a model card holds, of which the page is only one file."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import yaml
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.programs.evaluation import program
 from rainbow_iqn_apex.programs.evaluation.card import write_card
+from rainbow_iqn_apex.programs.evaluation.workers import Task
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
     EvaluationRecord,
@@ -43,3 +50,43 @@ def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
     assert "3 episodes" in page
     (model,) = yaml.safe_load(page.split("---\n")[1])["model-index"]
     assert model["results"][0]["metrics"][0]["value"] == "1.00 +/- 1.00"
+
+
+class Players:
+    """Films, or is stopped while it does."""
+
+    def __init__(self, *, stopped: bool) -> None:
+        self.player = SimpleNamespace(action_repeat=4)
+        self._stopped = stopped
+
+    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, None]]:
+        for task in tasks:
+            if self._stopped:
+                raise Stopped
+            assert task.film
+            task.film.write_text(f"episode {task.episode}")
+            yield task, None
+
+
+def test_a_page_shows_no_film_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: write the page before the film is played.
+    monkeypatch.setattr(program, "try_to_record", lambda *_: None)
+    card = tmp_path / "card"
+    card.mkdir()
+    args = Args().replace(game="pong", export=card)
+
+    def export(asked: int, *, stopped: bool) -> dict[str, bytes]:
+        players: Any = Players(stopped=stopped)
+        program._export(players, args, SAVED, evaluated(tmp_path, asked))
+        return {path.name: path.read_bytes() for path in card.iterdir()}
+
+    with pytest.raises(Stopped):
+        export(3, stopped=True)
+    assert not any(card.iterdir()), "a folder without a page would be refused the next time"
+    (card / "model_pong_600.pth").touch()
+    before = export(3, stopped=False)
+    names = ["README.md", "model_pong_700.pth", "replay.webm", "scores.csv", "scores.json", "settings.yaml"]
+    assert sorted(before) == names and b"replay.webm" in before["README.md"]
+    with pytest.raises(Stopped):
+        export(5, stopped=True)
+    assert {path.name: path.read_bytes() for path in card.iterdir()} == before
