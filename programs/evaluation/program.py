@@ -39,14 +39,16 @@ def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
     if args.model is None:
         raise UserError("--model: name a snapshot, or the folder whose newest is to play, as in --model results/")
     args, saved = load_model(args)
-    count = len(args.entries)
-    if count > 1 and args.export is not None:
-        raise UserError(f"--export: expected one game, {args.model} plays {count}: name it with {option_of(args)}")
-    return [episode for number in range(count) for episode in _evaluate(args.entry(number), saved, stop)]
+    games = [args.entry(number) for number in range(len(args.entries))]
+    if len(games) > 1 and args.export is not None:
+        raise UserError(f"--export: expected one game, {args.model} plays {len(games)}: name it with {option_of(args)}")
+    return [
+        episode for number, game in enumerate(games) for episode in _evaluate(game, saved, stop, games[number + 1 :])
+    ]
 
 
-def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event) -> list[EvaluatedEpisode]:
-    """Evaluate a snapshot in one game or environment."""
+def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: list[Args]) -> list[EvaluatedEpisode]:
+    """Evaluate a snapshot in one game or environment; refuses first what would be refused in the `later` ones."""
     folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
         try_to_record(args, "--record", folder_to_write("--record", args.record))
@@ -59,6 +61,9 @@ def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event) -> list[
         make_players(args, saved, number_of_workers(args, device), stop) as players,
         _open_log(folder / csv_name(args), args, saved, players.player.weights_hash, device) as log,
     ):
+        for game in later:
+            with _open_log(folder / csv_name(game), game, saved, players.player.weights_hash, device):
+                pass  # the files of another evaluation are refused now, and not after hours of this game
         for line in other_rules(args, saved):
             print(line, flush=True)
         if unused := args.not_used():

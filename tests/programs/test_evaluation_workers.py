@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.programs.evaluation.workers import SharedStop
 from rainbow_iqn_apex.programs.python_interface import evaluate
 from tests import specs
@@ -46,6 +46,18 @@ def test_a_process_that_is_frozen_or_killed_while_it_asks_whether_to_stop_holds_
         assert process.exitcode == 0
     finally:
         process.kill()
+
+
+def test_files_of_another_evaluation_are_refused_before_any_game_is_played(tmp_path: Path) -> None:
+    # Mutation: look at each game's files when its turn comes.
+    env = "gymnasium:CartPole-v1,CartPole-v0"
+    path = save_untrained(tmp_path / "cart.pth", ["--env", env, "--history-length", "1", *TINY], specs.CARTPOLE)
+    other = tmp_path / "evaluations" / "CartPole-v0_cart_seed123.csv"
+    other.parent.mkdir()
+    other.touch()
+    with pytest.raises(UserError, match=r"CartPole-v0_cart_seed123.csv: how it was made is not known"):
+        evaluate(path, env=env, evaluation_episodes=1, evaluation_workers=1, path_to_results=tmp_path)
+    assert list(other.parent.glob("*.csv")) == [other]
 
 
 @pytest.mark.slow
