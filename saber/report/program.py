@@ -21,6 +21,7 @@ from rainbow_iqn_apex.saber.report.svg import to_svg
 from rainbow_iqn_apex.saber.report.table import to_latex
 
 FIGURES = "saber_figures"
+_LONGEST = 80  # bytes of a task in the name of a file, which most file systems limit to 255 bytes
 _WIDE, _CURVE = 900, (480, 320)  # pixels of figures
 
 
@@ -57,7 +58,7 @@ def render_figures(results: Results) -> dict[str, str]:
         for name, figure in normalised_figures(results).items()
     }
     for number, task in enumerate(results.tasks):
-        name = re.sub(r"[^\w.-]", "-", task.key)[:80]
+        name = re.sub(r"[^\w.-]", "-", task.key).encode()[:_LONGEST].decode(errors="ignore")
         unique = name if f"curve-{name}.svg" not in texts else f"{name}-{number}"
         texts[f"curve-{unique}.svg"] = to_svg(curve_figure(results, task), *_CURVE)
     return texts

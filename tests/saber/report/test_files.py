@@ -142,6 +142,12 @@ def test_files_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
     assert (tmp_path / TABLES / "now.tex").exists() and not (tmp_path / TABLES / "games.csv").exists()
 
 
+def test_names_of_files_are_short_in_bytes(tmp_path: Path) -> None:
+    # Mutation: cut at characters, of which each has up to four bytes.
+    write_run(tmp_path, "pong", 1, 5000, env=f"gymnasium:{'蛇' * 100}-v0")
+    assert list(render_figures(results_of(tmp_path))) == [f"curve-gymnasium-{'蛇' * 23}.svg"]
+
+
 def test_names_of_files_lead_nowhere_else(tmp_path: Path) -> None:
     path = write_run(tmp_path, "pong", 1, 5000, env="gymnasium:../../x/y")
     write_run(tmp_path / "b", "pong", 2, 5000, env="gymnasium:..-..-x:y")
