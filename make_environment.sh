@@ -189,7 +189,7 @@ for file in "${files[@]}"; do [[ $file == "$alone" ]] || requirements+=(-r "$fil
 stamp=.venv/.made-from-${#files[@]}
 
 if ! up_to_date; then
-  exec 9<requirements.txt
+  exec 9<>requirements.txt # open for writing: NFS locks no other file exclusively
   lock
   up_to_date || install # the call that was waited for may have done it
 fi

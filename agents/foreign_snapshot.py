@@ -21,9 +21,9 @@ _NOISE = "_epsilon"  # buffers that are drawn anew before they are used: a snaps
 
 def check_weights(weights: dict[str, Any]) -> str:
     """Return why no network can use a state dict; empty if one can."""
-    strange = [str(name) for name, value in weights.items() if not (isinstance(name, str) and _is_float_tensor(value))]
+    strange = [str(name) for name, value in weights.items() if not (isinstance(name, str) and _is_tensor(value))]
     if strange:
-        return f"{_some(strange)} is not a tensor of floating-point numbers"
+        return f"{_some(strange)} is not a tensor of numbers"
     if broken := [name for name, value in weights.items() if not value.float().isfinite().all()]:
         return f"{_some(broken)} has values that are not finite"
     return ""
@@ -95,11 +95,13 @@ def _other_names(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[str
 
 
 def _other_shapes(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[str]:
-    return [
+    texts = [
         f"the snapshot's {name} is {_times(tensor.shape)}, expected {_times(own[name].shape)}"
         for name, tensor in weights.items()
         if tensor.shape != own[name].shape
     ]
+    whole = [name for name, value in weights.items() if own[name].is_floating_point() > value.is_floating_point()]
+    return texts + ([f"the snapshot's {_some(whole)} is of whole numbers"] if whole else [])
 
 
 def paired_moments(
@@ -131,7 +133,7 @@ def paired_moments(
 def _moments(name: str, state: dict[str, Any], weight: Tensor, keys: Sequence[str]) -> dict[str, Tensor]:
     moments = {key: state[key] for key in keys}
     for key, tensor in moments.items():
-        if not _is_float_tensor(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():
+        if not _is_tensor(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():
             raise ValueError(f"{key} of {name} does not fit the weights, or is not finite")
     step = float(state["step"])
     if not 0 <= step < math.inf or (moments[keys[-1]].float() < 0).any():
@@ -139,8 +141,8 @@ def _moments(name: str, state: dict[str, Any], weight: Tensor, keys: Sequence[st
     return {"step": torch.tensor(step)} | moments
 
 
-def _is_float_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_complex() and value.layout == torch.strided
 
 
 def _some(names: list[str]) -> str:

@@ -1,6 +1,8 @@
 """What a process needs of memory and disk beside what there is, and the bytes of a row."""
 
 import math
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +61,15 @@ def available_memory() -> int:
         limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:
         return free
-    return free if limit == "max" else min(free, int(limit) - int(used))
+    return free if limit == "max" else min(free, int(limit) - int(used) + _cached())
+
+
+def _cached() -> int:
+    """Return the bytes of files that count as used by the container, and that the kernel gives back when it must."""
+    with suppress(OSError):
+        if found := re.search(r"(?m)^inactive_file (\d+)$", (CONTROL_GROUP / "memory.stat").read_text()):
+            return int(found[1])
+    return 0
 
 
 def refuse(needs: list[Need], args: Args) -> None:

@@ -113,6 +113,8 @@ def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "memory.current").write_text("1000\n")
     monkeypatch.setattr(memory_needs, "CONTROL_GROUP", tmp_path)
     assert memory_needs.available_memory() == free // 2 - 1000
+    (tmp_path / "memory.stat").write_text("file 800\ninactive_file 700\nactive_file 100\n")
+    assert memory_needs.available_memory() == free // 2 - 300  # Mutation: count what was read from files as used
     (tmp_path / "memory.max").write_text("max\n")
     assert memory_needs.available_memory() > free // 2
 

@@ -1,6 +1,15 @@
 #!/usr/bin/env bash
 # Runs a learner or an actor for a Job, for which exit code 0 means that its work is done. A program that was told to
 # stop ends with 0, too, as when its node is drained: here with 75, unless the run has finished by its own record.
+# It waits for Redis first, as long as half an hour: a program that meets no server when it starts calls that a mistake.
+status() { REDIS_USERNAME=viewer REDIS_PASSWORD=$VIEWER_PASSWORD python run_status.py --run-name "$RUN" "$@"; }
+trap 'exit 75' TERM
+for _ in {1..180}; do
+  code=0
+  status >/dev/null || code=$?
+  ((code == 2)) || break
+  sleep 10
+done
 trap 'kill -TERM "$program"' TERM
 "$@" &
 program=$!
@@ -11,7 +20,6 @@ while kill -0 "$program" 2>/dev/null; do # the signal has ended the wait alone
   wait "$program" || code=$?
 done
 if [[ $code == 0 || $code == 143 ]]; then # 143: stopped while it loaded
-  export REDIS_USERNAME=viewer REDIS_PASSWORD=$VIEWER_PASSWORD
-  [[ $(python run_status.py --run-name "$RUN" --json) == *'"status": "finished"'* ]] || exit 75
+  [[ $(status --json) == *'"status": "finished"'* ]] || exit 75
 fi
 exit "$code"

@@ -4,6 +4,7 @@ A run that ends after three days because something is full is worse than one tha
 settings is computed; the constants are upper bounds of what was measured. All figures are bytes.
 """
 
+import re
 import shutil
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ _PLACE = 200  # of a chunk in replay or queue: its name and its priority
 _SAVED = 64  # of a chunk in a mixture's checkpoint: its name, its priority and its places
 _LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints; half a replay may follow each of them
 _FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
-_PLOTS = 20_000_000
+_PLOT = 5_000_000  # of a game
 
 
 class Sizes(NamedTuple):
@@ -111,7 +112,9 @@ def check_learner(
     file = _FILE_SHARE * missing if use.file and use.host in LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
     what = "results and Redis's file" if file else "results"
-    disk = file + max(0, _files_bytes(args, agent, weights, kept) - _present_bytes(args)) + _PLOTS
+    disk = (
+        file + max(0, _files_bytes(args, agent, weights, kept) - _present_bytes(args)) + _PLOT * (3 + len(args.entries))
+    )
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
     actor = actor_bytes(args) + (weights if args.inference == "local" else 0)
     print(f"Budget: {'; '.join(map(str, needs))}; each actor {gigabytes(actor)}", flush=True)
@@ -154,7 +157,9 @@ def _files_bytes(args: Args, agent: Learnable, weights: int, kept: int) -> int:
 
 def _present_bytes(args: Args) -> int:
     """Count the bytes of the task's files that a resumed run has written already."""
-    return sum(path.stat().st_size for path in args.path_to_results.glob(f"*model_{args.task}*.pth"))
+    names = re.compile(rf"(best_|last_)?model_{re.escape(args.task)}(_\d+)?\.pth")
+    paths = (path for path in args.path_to_results.glob("*.pth") if names.fullmatch(path.name))
+    return sum(path.stat().st_size for path in paths)
 
 
 def _redis_and_learner(

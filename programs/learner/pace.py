@@ -2,6 +2,7 @@
 
 from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.buffer import Buffer, FreshChunks
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.programs.learner.progress import Progress
@@ -38,6 +39,11 @@ class StepPace:
         if progress.T_learner > 0:
             return progress.T_learner
         start = max(self._args.learn_start, progress.T_actors)
+        if start >= self._args.T_max:  # chunks of many environments fill at the same time
+            raise UserError(
+                f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
+                f"would be learned up to {self._args.T_max}: choose a larger one, or fewer environments"
+            )
         progress.round_end = start + self._limiter.round_steps(progress.round)
         return start
 
@@ -83,7 +89,7 @@ class QueuePace:
     """An update whenever a batch waits, which stands for the agent steps of its fresh sequences.
 
     In lockstep a round's training is done when no batch waits. Without it, more batches come all the time: weights are
-    published after each batch, or after the steps of a round if that are more. Of several learners each has its part of
+    published when no batch waits, and at the end of a round. Of several learners each has its part of
     a batch, and there is an update whenever all parts wait.
     """
 

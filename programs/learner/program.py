@@ -163,6 +163,8 @@ def _saved_run(args: Args, reports: ResultsFolder, team: Team) -> SavedRun | Non
         _refuse_other_name(args, saved)
         _refuse_other_team(args, saved, team)
         reports.best_mean = saved.best_mean
+        if not args.synchronize_actors_with_learner:  # in lockstep the run comes to the same means again
+            reports.keep_best(saved.progress.run_id)
         return saved
     if full := next((log for log in reports.logs if log.records), None):
         raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")

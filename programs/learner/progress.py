@@ -26,9 +26,13 @@ def bound_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, recor
 
     A killed learner has published rounds after its last checkpoint. These are two more than the agent steps `recorded`
     in the run's record fill, and the rounds whose steps a restarted Redis has lost. If Redis has lost much more, T-max
-    is the only limit: no actor plays rounds beyond it.
+    is the only limit: no actor plays rounds beyond it. Without lockstep a learner that has to wait for rows publishes
+    before, so there may be a round for each agent step.
     """
     unrecorded = _UNRECORDED_ROUNDS if recorded or progress.T_actors else 0
     lost = recorded + unrecorded * limiter.wanted_steps < progress.T_actors
     steps = args.T_max if lost else max(recorded, progress.T_actors)
-    return ProgressBound(limiter.round_of(min(steps, args.T_max)) + 2 + unrecorded, steps)
+    rounds = limiter.round_of(min(steps, args.T_max))
+    if not limiter.synchronize:
+        rounds = max(rounds, progress.round + max(0, steps - progress.T_learner))
+    return ProgressBound(rounds + 2 + unrecorded, steps)

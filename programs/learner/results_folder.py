@@ -5,6 +5,7 @@ import math
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.memory.broker.learner_client import begun_as
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs import snapshot
@@ -42,7 +44,7 @@ class ResultsFolder:
         self.action_repeat = action_repeat
         self.checkpoints = Checkpoints(folder, game)
         self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
-        self._plotted = 0  # episodes in the plot
+        self._plotted: dict[str, int] = {}  # episodes in the plot of each game
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
         self._known: EpisodeRecord | None = None  # newest episode that was left out
@@ -153,29 +155,41 @@ class ResultsFolder:
 
     def plot(self, *, now: bool = False) -> None:
         """Bring the plot up to date, but not too often unless `now`."""
-        due = now or time.monotonic() >= self._next_plot
-        episodes = sum(len(log.records) for log in self.logs)
-        if due and (now or episodes > self._plotted):
-            count = len(self.tasks)
-            evaluations = self._evaluations.records if self._evaluations else ()
-            parts = parted(self.log.records, count), parted(evaluations, count)
-            for task, played, evaluated in zip(self.tasks, *parts, strict=True):
-                name = self.game if count == 1 else f"{self.game}_{task.name}"
+        if not now and time.monotonic() < self._next_plot:
+            return
+        count = len(self.tasks)
+        evaluations = self._evaluations.records if self._evaluations else ()
+        parts = parted(self.log.records, count), parted(evaluations, count)
+        for task, played, evaluated in zip(self.tasks, *parts, strict=True):
+            name = self.game if count == 1 else f"{self.game}_{task.name}"
+            if self._plotted.get(name) != (episodes := len(played) + len(evaluated)):
                 path = self.folder / f"Reward_{name}.html"
                 write_reward_plot(played, path, task, self.action_repeat, evaluated)
-            self._plotted = episodes
-            self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
+                self._plotted[name] = episodes
+        self._next_plot = time.monotonic() + count * _PLOT_INTERVAL_S
 
     @property
     def tasks(self) -> Sequence[Task]:
         """Return the tasks that the run plays, one or several."""
         return self._record.tasks if self._record else (Task(self.game),)
 
+    def keep_best(self, run_id: str) -> None:
+        """Let only a higher mean replace the best snapshot of this run, which a killed learner has left."""
+        with suppress(UserError):  # there is none, or it is damaged
+            best = snapshot.load(self._best_path, "best snapshot")
+            mean, run = best.get("best_mean"), best.get("run_id")
+            if isinstance(mean, float) and isinstance(run, str) and begun_as(run) == begun_as(run_id):
+                self.best_mean = max(self.best_mean, mean)
+
+    @property
+    def _best_path(self) -> Path:
+        return self.folder / f"best_model_{self.game}.pth"
+
     def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
         """Keep the present weights if the newest 100 training episodes are the best so far."""
         mean = self.mean_score(int(values["T_learner"]))
         if mean is not None and mean > self.best_mean:
-            snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})
+            snapshot.save(self._best_path, agent, values | {"best_mean": mean})
             self.best_mean = mean
 
     def save_checkpoint(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:

@@ -1,11 +1,16 @@
 """A policy alone plays; what a learner publishes reaches it whole, and its outputs name the weights behind them."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.foreign_snapshot import misfits
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
@@ -14,6 +19,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.messages import Message
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.chain.environment import ChainEnvironment
@@ -113,3 +119,17 @@ def test_statistics_travel_beside_the_weights() -> None:
     found = weights_packet.weights_for(acting_tensors(actor), wire.decode(packet))
     torch.testing.assert_close(found, acting_tensors(learner), rtol=0, atol=0)
     assert found["statistics.num_batches_tracked"] == 1
+
+
+def test_statistics_are_saved_beside_the_weights(tmp_path: Path) -> None:
+    # Mutations: refuse what is no float; take whole numbers for weights.
+    model = Normalised()
+    agent: Any = SimpleNamespace(model=model, parts={"model": model})
+    snapshot.save(tmp_path / "x.pth", agent, {})
+    weights = snapshot.load(tmp_path / "x.pth", "--model")["model_state_dict"]
+    assert weights["statistics.num_batches_tracked"].dtype == torch.int64
+    assert list(misfits(weights, model.state_dict(), lambda _: {})) == []
+    whole = weights | {"layer.bias": torch.zeros(2, dtype=torch.int64)}
+    assert list(misfits(whole, model.state_dict(), lambda _: {})) == [
+        "--model: the snapshot's layer.bias is of whole numbers"
+    ]

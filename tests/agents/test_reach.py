@@ -44,3 +44,10 @@ def test_rounds_are_counted_with_the_actors_that_play_them() -> None:
         assert more.round_of(more.steps_before(round_)) == round_
         assert more.round_of(more.steps_before(round_) + 99) == round_
     assert earlier(saved=0, told=more.steps_before(80), limiter=more)[0] >= 82
+
+
+def test_a_learner_without_lockstep_may_have_published_with_each_step() -> None:
+    # Mutation: bound the rounds by the steps of a whole round there, too.
+    free = RateLimiter.of(synchronize=False, wanted_steps=5000, nb_env_per_actor=1, nb_actor=2, max_chunks=100)
+    saved = Progress("id", round=454, T_actors=20_000, T_learner=19_000)
+    assert 454 + 3000 <= bound_of_earlier(SETTINGS, saved, free, 22_000).round < 454 + 3300

@@ -1,9 +1,12 @@
 """The learner's reports: which episodes a mean score counts, and what the hash of the weights depends on."""
 
 import hashlib
+import math
 import struct
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +50,34 @@ def test_a_mean_score_does_not_look_ahead(tmp_path: Path) -> None:
     with ResultsFolder(tmp_path, "chain", 4) as reports:  # resumes at a step before 1200
         assert reports.mean_score(1200) == 1.06
         assert reports.mean_score(1201) == 1.10
+
+
+def test_the_best_snapshot_of_a_killed_learner_is_not_replaced_by_a_worse_one(tmp_path: Path) -> None:
+    # Mutations: go on with the checkpoint's mean; take that of another run's snapshot.
+    agent: Any = SimpleNamespace(model=(model := nn.Linear(2, 1)), parts={"model": model})
+    for run, wanted in (("id", 20.0), ("id-abc123", 20.0), ("other", 10.0)):
+        with ResultsFolder(tmp_path / run, "chain", 4) as reports:
+            add(reports, 100, [20] * 100)
+            reports.save_best(agent, {"T_learner": 200, "run_id": run.replace("-abc123", "")})
+        with ResultsFolder(tmp_path / run, "chain", 4) as reports:
+            reports.best_mean = 10.0
+            reports.keep_best(run if wanted == 20 else "id")
+            assert reports.best_mean == wanted
+    with ResultsFolder(tmp_path / "empty", "chain", 4) as reports:
+        reports.keep_best("id")
+        (tmp_path / "empty" / "best_model_chain.pth").write_bytes(b"torn")
+        reports.keep_best("id")
+        assert reports.best_mean == -math.inf
+
+
+def test_a_plot_is_written_again_when_its_game_has_new_episodes(tmp_path: Path) -> None:
+    # Mutation: write the plots of all games each time, 5 MB each.
+    with ResultsFolder(tmp_path, "chain", 4) as reports:
+        for scores, written in (([1], True), ([], False), ([2], True)):
+            add(reports, 100 + len(reports.log.records), scores)
+            (page := tmp_path / "Reward_chain.html").unlink(missing_ok=True)
+            reports.plot(now=True)
+            assert page.exists() == written
 
 
 def test_episodes_that_are_known_are_counted_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,7 +191,8 @@ def test_the_script_prints_all_secrets(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_is_done_when_its_run_has_finished_and_not_before(tmp_path: Path) -> None:
-    # Mutation: until_finished.sh that asks for no record: an actor that is told to stop ends with 0, as if done.
+    # Mutations: until_finished.sh that asks for no record: an actor that is told to stop ends with 0, as if done; that
+    # does not wait for Redis: a learner whose Redis comes later ends with 2, which fails its Job for good.
     users = make_users(tmp_path / "access", "--redis-7")
     server = RedisServer(tmp_path, append_only=True, more={"aclfile": tmp_path / "access" / "users.acl"})
     settings = [*CARTPOLE, *TINY, *"--learn-start 400 --log-interval 200 --T-max 2000 --nb-actor 1".split()]
@@ -213,10 +214,11 @@ def test_a_job_is_done_when_its_run_has_finished_and_not_before(tmp_path: Path) 
         program = str(shutil.which(words[0]))
         return processes.start(*words[1:], program=program, environment=clean_environment() | variables, together=True)
 
-    server.start()
     try:
         with Processes() as processes:
             learner, actor = pod("learner", "learner"), pod("actors", "actor")
+            learner.wait_for("run_status.py: error: ", seconds=120)
+            server.start()
             learner.wait_for("] T = ", times=2, seconds=120)
             for stopped in (actor, learner):  # as where a node is drained: Kubernetes replaces what has ended with 75
                 stopped.terminate()

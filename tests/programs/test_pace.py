@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -78,6 +79,14 @@ def test_a_round_has_updates_for_the_steps_that_were_played(
     progress = Progress("run", T_actors=played)
     pace = step_pace(progress, *more, steps=steps)
     assert [updates(pace, progress) for _ in rounds] == rounds
+
+
+def test_a_run_that_could_learn_nothing_up_to_its_end_is_refused() -> None:
+    # Mutation: begin all the same, and the run has finished without an update.
+    for played in (1000, 1300):
+        with pytest.raises(UserError, match=rf"^--T-max: the first {played} agent steps were played before"):
+            step_pace(Progress("run", T_actors=played)).begin()
+    assert step_pace(Progress("run", T_actors=999)).begin() == 999
 
 
 def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() -> None:
