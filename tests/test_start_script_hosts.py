@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from rainbow_iqn_apex.programs.start.remote_messages import FAULT
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
+from tests.processes import ROOT, Processes, clean_environment
 from tests.servers import BUNDLED
 from tests.sshd import Sshd, needs_sshd, write_hosts
 from tests.start_script import Workplace, go_on_with
@@ -105,6 +107,31 @@ echo "Allocated port 4444 for remote forward to x" >&2
 printf '@checkout\\n'
 exec cat > /dev/null
 """
+
+
+def test_a_host_that_was_there_is_waited_for_whatever_is_missing(tmp_path: Path) -> None:
+    # Mutation: end with exit code 2 where the folder is mounted a moment later than sshd answers.
+    module = "rainbow_iqn_apex.programs.start.remote_messages"
+    hello = f"import json; from dataclasses import asdict; from {module} import HELLO, present; "
+    hello += "print(HELLO.decode() + json.dumps(asdict(present())), flush=True)"
+    ssh = tmp_path / "ssh"  # connects, and the host reboots; connects again, without /home; then for the third time
+    ssh.write_text(f"""#!/bin/bash
+echo x >> {tmp_path}/calls
+echo "Allocated port 40000 for remote forward to x" >&2
+case $(wc -l < {tmp_path}/calls) in
+  1) {sys.executable} -c '{hello}'; exit 255 ;;
+  2) echo "{FAULT.decode()}checkout"; exit 2 ;;
+  *) touch {tmp_path}/third; exit 255 ;;
+esac
+""")
+    ssh.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    words = ["-m", "rainbow_iqn_apex.programs.start.remote_actor", "node1", "/there", "127.0.0.1:6379", "0"]
+    with Processes() as processes:
+        actor = processes.start(*words, environment=clean_environment() | path)
+        actor.wait_until((tmp_path / "third").exists, "another try")
+        actor.terminate()
+        assert actor.finish(60) == 1
 
 
 def test_a_helper_that_outlives_its_ssh_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

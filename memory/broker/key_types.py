@@ -10,7 +10,9 @@ from typing import Any
 _WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
 
 # See memory/broker/transport.py.
-_KEY = re.compile(rb"riqx:\{[^\0]{1,500}\}(?::[^:]+)?(?::evaluation)?(?::(\w+))?(?::\d+)?")
+_KEY = re.compile(
+    rb"riqx:\{[^\0]{1,500}\}(?::[^:]+)?(?::evaluation|:inference)?(?::(\w+))?(?::\d+|:secret)?(?::address)?"
+)
 _HASH, _STRING, _STREAM = ("HGET", "run_id"), ("GET",), ("XREVRANGE", "+", "-", "COUNT", "0")
 _PROBES: dict[bytes, tuple[str, ...]] = {
     b"actors": _STREAM,

@@ -61,19 +61,26 @@ class Lease:
         self._scripts = Scripts(client)
         self._left = threading.Event()
         self._error: RunError | None = None
-        self._thread = threading.Thread(target=self._keep, name=f"lease of {what}", daemon=True)
+        # A copy whose server stays away keeps its own thread waiting, and nobody takes the lease itself for lost.
+        self._threads = [
+            threading.Thread(target=self._keep, args=(keys,), name=f"lease of {what}", daemon=True)
+            for keys in ((key,), copies)
+            if keys
+        ]
 
     def __enter__(self) -> "Lease":
         self._lock = self._acquire()
         self.token: bytes = self._lock.key
         for copy in self._copies:
             self._client.set(copy, self.token, px=TTL_MS)
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         if not self._error:  # else the lease is not ours any more, or the server does not answer
             for copy in self._copies:
                 self._redlock.unlock_instance(self._client, copy, self.token)
@@ -122,10 +129,10 @@ class Lease:
             raise Stopped
         self._scripts.break_lease(self._key, held.value, TTL_MS)
 
-    def _keep(self) -> None:
+    def _keep(self, keys: Sequence[str]) -> None:
         while not self._left.wait(TTL_MS / _RENEWALS / 1000):
             try:
-                if not all(self._scripts.renew(key, self.token, TTL_MS) for key in (self._key, *self._copies)):
+                if not all(self._scripts.renew(key, self.token, TTL_MS) for key in keys):
                     self._error = LeaseLostError(
                         f"the lease of {self._what} was lost: another process has taken its place"
                     )

@@ -5,6 +5,7 @@ every XREAD, and its WAIT asks another node than the one that was written to.
 """
 
 import copy
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from rainbow_iqn_apex.memory.broker.slots import slot_of
 _REDIRECTIONS = 5  # of a command, before a moment's wait
 _WAIT_MS = 500  # for a replica to confirm a commit
 _NO_REPLICA_S = 10.0  # after no replica has confirmed, in which none is waited for
+_FAILED_S = 60.0  # after a replica has failed, in which others are asked
 _BEGINNING = "riqx:{"  # of all our keys
 # Errors of a server that is about to be, or to have, another one's place: a moment later that one answers. A script's
 # error may have the word in its middle.
@@ -37,7 +39,8 @@ class Route:
         self._open_node = open_node
         self._nodes: dict[tuple[Address, bool], redis.Redis] = {}
         self._lock = threading.Lock()
-        self._next_wait = 0.0
+        self._next_wait: dict[Address, float] = {}  # by master, for a replica
+        self._next_try: dict[Address, float] = {}  # by replica that has failed
 
     def send(self, slot: int, command: Command, *, durable: bool = False) -> Any:
         """Send a command to a slot's master; raises redis.ConnectionError if the master is to be looked for again."""
@@ -59,14 +62,20 @@ class Route:
         raise redis.ConnectionError(f"the nodes of the cluster disagree about who has slot {slot}")
 
     def send_to_replica(self, slot: int, command: Command) -> Any:
-        """Send a command that reads to a replica of a slot; to the master if there is no replica, or it fails."""
+        """Send a command that reads to a replica of a slot, to the master if there is none, or it fails.
+
+        Processes share the replicas. One that has failed is left alone for a while: each try may take seconds.
+        """
         args, options = command
-        place = self.places.of(slot)
-        for replica in place.replicas[:1] if place else ():
+        place, now = self.places.of(slot), time.monotonic()
+        able = [replica for replica in place.replicas if now >= self._next_try.get(replica, 0.0)] if place else []
+        if able:
+            replica = able[os.getpid() % len(able)]
             try:
                 return self.node(replica, reads=True).execute_command(*args, **options)  # type: ignore[no-untyped-call]
             except redis.RedisError:
-                continue
+                self._next_try[replica] = time.monotonic() + _FAILED_S
+                self.places.look()
         return self.send(slot, command)
 
     def place(self, slot: int) -> Place:
@@ -79,13 +88,13 @@ class Route:
 
     def _has_replica(self, slot: int) -> bool:
         """Return whether a replica can confirm a commit; looks now and then for one that has come."""
-        if time.monotonic() < self._next_wait:
+        if time.monotonic() < self._next_wait.get(self.place(slot).master, 0.0):
             return False
         if not self.place(slot).replicas:
             self.places.look()
-        if self.place(slot).replicas:
+        if (place := self.place(slot)).replicas:
             return True
-        self._next_wait = time.monotonic() + _NO_REPLICA_S
+        self._next_wait[place.master] = time.monotonic() + _NO_REPLICA_S
         return False
 
     def _send_once(self, place: Place, command: Command, *, confirmed: bool) -> Any:
@@ -104,7 +113,7 @@ class Route:
             return node.execute_command(*args, **options)  # type: ignore[no-untyped-call]
         reply, replicas = send_together(node, [command, (("WAIT", 1, _WAIT_MS), {})])
         if replicas == 0:
-            self._next_wait = time.monotonic() + _NO_REPLICA_S
+            self._next_wait[place.master] = time.monotonic() + _NO_REPLICA_S
             where = f"{place.master.host}:{place.master.port}"
             print(f"No replica of {where} has confirmed in time: what it loses now may be lost", flush=True)
         answer = _reply(reply)

@@ -142,7 +142,7 @@ def _redis_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec, wei
     if agent.buffer != "replay":
         chunks = max(chunks, LOG_ROWS // spec.period)
     log = learners * _LOG_SHARE * chunks * (row * spec.window + _state_bytes(spec))  # what overlaps is sent each time
-    return _REDIS + log + 2 * weights + args.nb_env * _STATE
+    return _REDIS + log + 2 * args.redis_shards * weights + args.nb_env * _STATE
 
 
 def _files_bytes(args: Args, agent: Learnable, weights: int, kept: int) -> int:

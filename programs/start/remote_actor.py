@@ -34,17 +34,23 @@ class RemoteActor:
         self._secrets = {name: environment[name] for name in (USERNAME, PASSWORD) if environment.get(name)}
         self._stop = False
         self._is_there = False  # the other side, over the newest connection
+        self._was_there = False  # over any of them
         self._reader = select.poll()
         self._reader.register(1, 0)  # reports only that nobody reads our lines any more
 
     def run(self) -> int:
-        """Return the actor's exit code; 1 if it was to stop without a connection. Raises UserError."""
+        """Return the actor's exit code; 1 if it was to stop without a connection.
+
+        Raises UserError for a host that cannot run it. One that could is waited for: its folder may be mounted late.
+        """
         pause, lost_at, told_at = _FIRST_PAUSE_S, 0.0, 0.0
         while not self._ends():
             self._is_there = False
             try:
                 return self._run_once()
-            except LostError as error:
+            except (LostError, UserError) as error:
+                if isinstance(error, UserError) and not self._was_there:
+                    raise
                 now = time.monotonic()
                 if self._is_there or not lost_at:
                     pause, lost_at, told_at = _FIRST_PAUSE_S, now, now - _TOLD_EVERY_S
@@ -65,7 +71,7 @@ class RemoteActor:
         with Connection(self._host, self._redis) as connection:
             connection.take = _hand_on
             connection.greet()
-            self._is_there = True
+            self._is_there = self._was_there = True
             connection.start(self._words, self._db, self._secrets)
             beat = stopping = 0.0
             while (code := connection.exit_code()) is None:

@@ -3,6 +3,7 @@
 import itertools
 import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -97,7 +98,7 @@ def _trim_before_ingest() -> None:
 
 
 def _lease_not_renewed() -> None:
-    def keep(self: lease.Lease) -> None:
+    def keep(self: lease.Lease, keys: Sequence[str]) -> None:
         pass
 
     lease.Lease._keep = keep  # type: ignore[method-assign]

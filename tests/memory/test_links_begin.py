@@ -153,7 +153,7 @@ def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str
 def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
     client: Client, run_name: str, successor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease.Lease, "_keep", lambda _: None)  # it has not looked after its lease yet
+    monkeypatch.setattr(lease.Lease, "_keep", lambda *_: None)  # it has not looked after its lease yet
     run_id = "id" if successor == "leads on" else "new"
     with learner_link(client, run_name) as stopped, actor_link(client, run_name, run_id) as actor:
         client.delete(stopped.keys.learner_lease)

@@ -33,7 +33,7 @@ def test_a_successor_finds_what_was_left(client: Client, run_name: str) -> None:
 def test_an_actor_that_was_stopped_for_too_long_does_not_go_on_where_a_successor_has_come_and_gone(
     client: Client, run_name: str, rounds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease.Lease, "_keep", lambda _: None)  # it has not looked after its lease yet
+    monkeypatch.setattr(lease.Lease, "_keep", lambda *_: None)  # it has not looked after its lease yet
     with actor_link(client, run_name) as stopped:
         play(stopped, 1, 2, 3)
         client.delete(stopped.keys.actor_lease(0))
