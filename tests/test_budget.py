@@ -207,6 +207,23 @@ def test_an_update_takes_no_more_than_estimated_and_at_least_half(name: str) -> 
     assert used <= estimated <= 2 * used, (used, estimated)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "rainbow_iqn --precision float32",
+        "rainbow_iqn --num-tau-samples 16 --precision float32",
+        "rainbow --atoms 400 --precision float32",
+        "btr --precision float32",
+    ],
+)
+def test_an_update_of_many_samples_takes_what_the_budget_has_room_for_and_what_is_estimated(words: str) -> None:
+    # Mutations: count the batch alone; leave out the heads.
+    out = run("-m", "tests.update_memory", "--batch-size", "128", "--agent", *words.split(), seconds=200).succeeded()
+    used, estimated = map(int, out.split())
+    assert used - 200e6 <= estimated <= 1.5 * used, (used, estimated)
+
+
 @pytest.mark.parametrize("name", MIXED)
 def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutations: count a table's capacity for the log, where elite insertion keeps four; or one checkpoint's alone.

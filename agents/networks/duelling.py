@@ -188,6 +188,15 @@ class DuellingNetwork(Network):
         bias = torch.cat(biases[:2]).to(self._precision)
         return Weights(weight, bias, value, biases[2], advantage, biases[3])
 
+    @property
+    def feature_bytes(self) -> int:
+        """Bytes of the features [F] of a sample."""
+        return self.nb_features * self._precision.itemsize
+
+    def trunk_bytes(self, batch: int) -> int:
+        """Estimate the bytes that an update's trunk holds at once, with the pass of a target network beside it."""
+        return self._trunk[0].update_bytes(batch, batch, batch)
+
     def features(self, obs: Tensor) -> Tensor:
         """Return features [B, F] of stacked observations [B, S, ...], in the network's precision."""
         features: Tensor = self._trunk[0](obs)

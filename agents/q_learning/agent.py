@@ -31,6 +31,7 @@ from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
+_ROOM = 200_000_000  # bytes, in the budget of every learner
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
 
 
@@ -192,6 +193,10 @@ class QLearningAgent(Agent):
         losses = losses.detach()
         return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})
 
+    def update_bytes(self, batch_size: int) -> int:
+        """Estimate the bytes of an update's activations beyond those for which the learner's budget has room."""
+        return max(0, self.network.trunk_bytes(batch_size) + batch_size * self.head_bytes - _ROOM)
+
     def expect(self, batch: Batch, step: int) -> None:
         """Let the target network see the next batch while an update is made, unless it is renewed first."""
         if not self._renews_target(step):
@@ -254,6 +259,7 @@ class QLearningAgent(Agent):
     # --- what an agent adds ---
 
     priority_exponent: float  # omega
+    head_bytes: int  # that an update holds at once for a sample, behind the trunk
 
     @abstractmethod
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:

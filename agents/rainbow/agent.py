@@ -35,6 +35,7 @@ class Rainbow(QLearningAgent):
         target = CategoricalNetwork(spec, options.atoms) if setup.learns else None
         super().__init__(setup, options, network, target, (options.lr_Rainbow, options.adam_eps_Rainbow))
         self.priority_exponent = options.priority_exponent_Rainbow
+        self.head_bytes = 3 * 4 * options.atoms**2  # the projection's shares of atoms in atoms
         self._support = torch.linspace(options.V_min, options.V_max, options.atoms, device=self._device)
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:

@@ -39,6 +39,9 @@ class RainbowIqn(QLearningAgent):
         target = QuantileNetwork(spec, options.quantile_embedding_dim) if setup.learns else None
         super().__init__(setup, options, network, target, (options.lr_IQN, options.adam_eps_IQN))
         self.priority_exponent = options.priority_exponent_IQN
+        # Embeddings and their products with the features, with gradients for the online network's.
+        samples = max(10 * options.num_tau_samples, 5 * options.num_tau_prime_samples) // 2
+        self.head_bytes = samples * network.feature_bytes
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Return quantiles at K random fractions."""
