@@ -142,7 +142,9 @@ def _moments(name: str, state: dict[str, Any], weight: Tensor, keys: Sequence[st
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) and not value.is_complex() and value.layout == torch.strided
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return False
+    return not (value.is_complex() or value.is_quantized)
 
 
 def _some(names: list[str]) -> str:

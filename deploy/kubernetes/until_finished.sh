@@ -5,9 +5,9 @@
 status() { REDIS_USERNAME=viewer REDIS_PASSWORD=$VIEWER_PASSWORD python run_status.py --run-name "$RUN" "$@"; }
 trap 'exit 75' TERM
 for _ in {1..180}; do
-  code=0
-  status >/dev/null || code=$?
-  ((code == 2)) || break
+  said=$(status 2>&1 >/dev/null) && break
+  [[ $said == *"no Redis server answers"* || $said == *" slots"* || $said == *"reading its file"* ]] || break
+  printf '%s\n' "$said"
   sleep 10
 done
 trap 'kill -TERM "$program"' TERM

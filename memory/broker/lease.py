@@ -61,11 +61,10 @@ class Lease:
         self._scripts = Scripts(client)
         self._left = threading.Event()
         self._error: RunError | None = None
-        # A copy whose server stays away keeps its own thread waiting, and nobody takes the lease itself for lost.
+        # A key whose server stays away keeps its own thread waiting, and nobody takes the others for lost.
         self._threads = [
-            threading.Thread(target=self._keep, args=(keys,), name=f"lease of {what}", daemon=True)
-            for keys in ((key,), copies)
-            if keys
+            threading.Thread(target=self._keep, args=(one,), name=f"lease of {what}", daemon=True)
+            for one in (key, *copies)
         ]
 
     def __enter__(self) -> "Lease":
@@ -129,10 +128,10 @@ class Lease:
             raise Stopped
         self._scripts.break_lease(self._key, held.value, TTL_MS)
 
-    def _keep(self, keys: Sequence[str]) -> None:
+    def _keep(self, key: str) -> None:
         while not self._left.wait(TTL_MS / _RENEWALS / 1000):
             try:
-                if not all(self._scripts.renew(key, self.token, TTL_MS) for key in keys):
+                if not self._scripts.renew(key, self.token, TTL_MS):
                     self._error = LeaseLostError(
                         f"the lease of {self._what} was lost: another process has taken its place"
                     )

@@ -22,6 +22,7 @@ from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
 from rainbow_iqn_apex.saber.results.task import Task
 
 FILM = "replay.webm"  # the hub shows replay.mp4, for which OpenCV's wheels have no codec that browsers play
+NEW_FILM = f".{FILM}"  # until the card is written
 _LIBRARY = "rainbow-iqn-apex"
 _VIDEO = f'\n<video src="{FILM}" controls></video>\n'
 _MARK = f"---\nlibrary_name: {_LIBRARY}\n"
@@ -39,14 +40,18 @@ def check_folder(folder: Path) -> None:
 
 
 def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_repeat: int, *, film: bool) -> None:
-    """Write the card, whose `film` is there already, in the place of an older card of the folder; the page last."""
+    """Write the card, whose new `film` is there already, in the place of an older card of the folder; the page last."""
     assert args.export is not None
-    olds = set(args.export.glob("model_*.pth")) | (set() if film else {args.export / FILM})
+    olds = set(args.export.glob("model_*.pth"))
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     snapshot.save_exported(args.export / name, saved)
     # The CSV may hold more episodes than this command asks for, of which the page has the means.
     record = replace(log.record, model=name, episodes=len(log.episodes))
     write_evaluation(args.export / "scores.csv", record, log.episodes)
+    if film:
+        (args.export / NEW_FILM).replace(args.export / FILM)
+    else:
+        (args.export / FILM).unlink(missing_ok=True)
     settings = snapshot.settings_of(saved) | log.record.settings
     for file, text in (
         ("settings.yaml", yaml.safe_dump(settings, allow_unicode=True)),

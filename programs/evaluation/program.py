@@ -17,7 +17,7 @@ from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
 from rainbow_iqn_apex.programs.agent import device_name, select_device
 from rainbow_iqn_apex.programs.common import open_environment, option_of
-from rainbow_iqn_apex.programs.evaluation.card import FILM, check_folder, write_card
+from rainbow_iqn_apex.programs.evaluation.card import NEW_FILM, check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import OwnProcess, Processes, Task, make_players, number_of_workers
@@ -43,7 +43,9 @@ def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
     if len(games) > 1 and args.export is not None:
         raise UserError(f"--export: expected one game, {args.model} plays {len(games)}: name it with {option_of(args)}")
     return [
-        episode for number, game in enumerate(games) for episode in _evaluate(game, saved, stop, games[number + 1 :])
+        episode
+        for number, game in enumerate(games)
+        for episode in _evaluate(game, saved, stop, [] if number else games[1:])
     ]
 
 
@@ -161,7 +163,7 @@ def _export(players: OwnProcess | Processes, args: Args, saved: dict[str, Any], 
     try:
         try_to_record(args, "--export", args.export)
         told = f"with a film of episode {record.episode}"
-        filmed = [Task(record.episode, seed, args.export / FILM)]
+        filmed = [Task(record.episode, seed, args.export / NEW_FILM)]
     except UserError as error:
         told, filmed = f"without a film: {error}", []
     try:

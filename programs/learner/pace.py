@@ -42,7 +42,7 @@ class StepPace:
         if start >= self._args.T_max:  # chunks of many environments fill at the same time
             raise UserError(
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
-                f"would be learned up to {self._args.T_max}: choose a larger one, or fewer environments"
+                f"would be learned up to {self._args.T_max}: choose a larger one, fewer environments, or start afresh"
             )
         progress.round_end = start + self._limiter.round_steps(progress.round)
         return start

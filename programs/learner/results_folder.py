@@ -162,7 +162,8 @@ class ResultsFolder:
         parts = parted(self.log.records, count), parted(evaluations, count)
         for task, played, evaluated in zip(self.tasks, *parts, strict=True):
             name = self.game if count == 1 else f"{self.game}_{task.name}"
-            if self._plotted.get(name) != (episodes := len(played) + len(evaluated)):
+            episodes = len(played) + len(evaluated)
+            if self._plotted.get(name, -1 if now else 0) != episodes:
                 path = self.folder / f"Reward_{name}.html"
                 write_reward_plot(played, path, task, self.action_repeat, evaluated)
                 self._plotted[name] = episodes

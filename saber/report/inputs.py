@@ -125,7 +125,8 @@ class _Found:
                 try:
                     self._add(child, label, order)
                 except OSError as error:
-                    self.left_out.append(f"{child}: {error.strerror}")
+                    if (line := f"{child}: {error.strerror}") not in self.left_out:  # as of a label's folder and this
+                        self.left_out.append(line)
         elif not path.is_file():
             raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
         elif not _starts_with(path, TRAINING):

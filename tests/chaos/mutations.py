@@ -3,7 +3,6 @@
 import itertools
 import sys
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -98,7 +97,7 @@ def _trim_before_ingest() -> None:
 
 
 def _lease_not_renewed() -> None:
-    def keep(self: lease.Lease, keys: Sequence[str]) -> None:
+    def keep(self: lease.Lease, key: str) -> None:
         pass
 
     lease.Lease._keep = keep  # type: ignore[method-assign]

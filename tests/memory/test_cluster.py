@@ -279,7 +279,7 @@ def test_a_lease_outlives_a_copy_whose_server_stays_away(
     cluster: Cluster, client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Mutation: one thread renews the lease and its copies, one after the other.
-    monkeypatch.setattr(lease, "TTL_MS", 4000)
+    monkeypatch.setattr(lease, "TTL_MS", 8000)
     key = f"riqx:{{{run_name}}}:learner"
     copy = next(
         other
@@ -292,7 +292,7 @@ def test_a_lease_outlives_a_copy_whose_server_stays_away(
     try:
         with Lease(client, key, "the learner", "advice", copies=(copy,)) as held:
             away.pause()
-            for _ in range(60):
+            for _ in range(100):
                 assert client.get(key) == held.token
                 time.sleep(0.1)
             away.go_on()

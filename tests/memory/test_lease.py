@@ -2,7 +2,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -77,7 +77,7 @@ def test_a_lease_is_renewed_and_released(client: Client, run_name: str) -> None:
 
 
 class NeverRenewed(Lease):
-    def _keep(self, keys: Sequence[str]) -> None:
+    def _keep(self, key: str) -> None:
         pass
 
 

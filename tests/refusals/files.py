@@ -192,7 +192,8 @@ NO_SNAPSHOTS: Refused = {
     "conv3.bias has values that are not finite": [_with("conv3.bias", torch.full((64,), 1e300, dtype=torch.float64))],
     "conv3.bias is not a tensor": [_with("conv3.bias", [0.0] * 64), _with("conv3.bias", None)],
     "conv3.bias is not a tensor of numbers": [
-        _with("conv3.bias", torch.zeros(64).to_sparse()), _with("conv3.bias", torch.zeros(64, dtype=torch.complex64))
+        _with("conv3.bias", torch.zeros(64).to_sparse()), _with("conv3.bias", torch.zeros(64, dtype=torch.complex64)),
+        _with("conv3.bias", torch.quantize_per_tensor(torch.zeros(64), 0.1, 0, torch.qint8)),
     ],
     "3 is not a tensor": [_with(3, torch.zeros(2))],
 }  # fmt: skip

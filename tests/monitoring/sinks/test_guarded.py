@@ -54,7 +54,7 @@ def test_a_slow_sink_keeps_nobody_waiting(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.redis
 def test_sinks_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     # Mutation: close one after the other, or wait for room in a sink's queue and then as long again for its end.
-    monkeypatch.setattr(guarded, "_END_S", 1.0)
+    monkeypatch.setattr(guarded, "_END_S", 3.0)
     sinks = [Slow() for _ in range(3)]
     threads = [InThread(sink) for sink in sinks]
     for step in range(20):
@@ -62,7 +62,7 @@ def test_sinks_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch
             thread.take(moment(step))
     before = time.monotonic()
     Feeder(threads, OverviewReader(client.aside(), "none")).close()
-    assert 0.9 < time.monotonic() - before < 1.9
+    assert 2.9 < time.monotonic() - before < 5.7
     for sink in sinks:
         sink.allowed.set()
 
