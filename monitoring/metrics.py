@@ -83,7 +83,11 @@ _TRAIN = (
     ),
 )
 _BUFFER = (
-    Metric("buffer/rows", "agent steps", "held by replay, queue or mixture"),
+    Metric(
+        "buffer/rows",
+        "agent steps",
+        "held by replay, queue or mixture; of several learners, learner 0's times their number",
+    ),
     Metric("buffer/fill", "share", "of the capacity that is held"),
     Metric("buffer/sampled_age", "agent steps", "between the newest row and a sampled one, on average"),
     Metric("buffer/samples_per_insert", "rows", "learned from for each row that was inserted"),
@@ -134,7 +138,12 @@ _SYSTEM = (
         "messages",
         "in Redis that the learner had not read when it last looked, not when the actors did",
     ),
-    Metric("redis/quarantined", "messages", "that could not be read, since the learner began", "counter"),
+    Metric(
+        "redis/quarantined",
+        "messages",
+        "that could not be read, since the learner began; of several learners, by learner 0: the others print theirs",
+        "counter",
+    ),
 )
 
 METRICS = {

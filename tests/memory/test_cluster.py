@@ -1,7 +1,6 @@
 """A run on a cluster of three masters and three replicas, of which any may die, and whose slots may move."""
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -11,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import read_run
@@ -273,36 +270,6 @@ def test_weights_come_from_a_replica_where_asked_for(
         finally:
             replica.go_on()
         assert actor.weights(2).meta["version"] == 2
-
-
-def test_a_lease_outlives_a_copy_whose_server_stays_away(
-    cluster: Cluster, client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Mutation: one thread renews the lease and its copies, one after the other.
-    monkeypatch.setattr(lease, "TTL_MS", 8000)
-    key = f"riqx:{{{run_name}}}:learner"
-    copy = next(
-        other
-        for other in (f"riqx:{{{run_name}/{number}}}:leader" for number in range(50))
-        if cluster.master_of(other) is not cluster.master_of(key)
-    )
-    away = cluster.master_of(copy)
-    for node in cluster.nodes:  # else all of the cluster is down until a replica has the place of the one that is away
-        node.ask("CONFIG", "SET", "cluster-node-timeout", 60_000)
-    try:
-        with Lease(client, key, "the learner", "advice", copies=(copy,)) as held:
-            away.pause()
-            for _ in range(100):
-                assert client.get(key) == held.token
-                time.sleep(0.1)
-            away.go_on()
-            wait_until(lambda: client.get(copy) == held.token, "the copy", 30)
-            held.check()
-        assert not client.exists(key) and not client.exists(copy)
-    finally:
-        away.go_on()
-        for node in cluster.nodes:
-            node.ask("CONFIG", "SET", "cluster-node-timeout", 1500)
 
 
 def test_reports_and_views_are_found_wherever_they_are(cluster: Cluster, client: Client, run_name: str) -> None:

@@ -158,6 +158,7 @@ def test_what_an_actor_left_unfinished_does_not_come_back_with_it(client: Client
     play(client, keys, 0, 0, 1, 2, 3)
     play(client, keys, 1, 0)
     with ActorClient(client, keys.name, keys.run_id, 1, threading.Event()) as link:
+        link.saved()
         link.commit([Episode({"actor": 1, "env": 0, "episode": 0}), Joined(3)], b"state")
     play(client, keys, 1, 3)
     with open_inbox(client, keys, 2) as inbox:

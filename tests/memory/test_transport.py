@@ -53,9 +53,10 @@ def test_a_commit_after_a_lost_reply_changes_nothing(client: Client, keys: Keys)
     for gap in (False, True):
         assert commit(client, keys, 2, b"b", b"c", gap=gap) is None
         assert everything(client, keys) == before
-    # The mutation: another owner's commit of the same numbers is no retry.
+    # The mutation: another owner's commit of the same numbers is no retry, but one's that was suspended for too long.
     client.set(keys.actor_lease(0), b"other")
-    assert commit(client, keys, 2, b"b", b"c", token=b"other") == 3
+    with pytest.raises(RunError, match="lost its lease"):
+        commit(client, keys, 2, b"b", b"c", token=b"other")
     assert everything(client, keys) == before
 
 
