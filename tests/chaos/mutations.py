@@ -16,12 +16,12 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.fast.ring import MemoryRing
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.tables import Table
 from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.queue import Queue
-from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.learner.pace import StepPace
@@ -193,16 +193,16 @@ def _memory_not_restored() -> None:
 
 def _state_of_another_chunk() -> None:
     """A chunk in the replay keeps the state of the one before it in its place."""
-    write = Ring.write
+    write = MemoryRing.write
 
-    def write_all_but_state(self: Ring, slot: int, chunk: Chunk, generation: int) -> None:
+    def write_all_but_state(self: MemoryRing, slot: int, chunk: Chunk, generation: int) -> None:
         kept = {name: tensor[slot].clone() for name, tensor in self.state.items()}
         write(self, slot, chunk, generation)
         if generation >= len(self.generation):
             for name, tensor in kept.items():
                 self.state[name][slot] = tensor
 
-    Ring.write = write_all_but_state  # type: ignore[method-assign]
+    MemoryRing.write = write_all_but_state  # type: ignore[method-assign]
 
 
 def _updates_ahead_of_rows() -> None:
