@@ -21,7 +21,7 @@ from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.wire import DTYPES
+from rainbow_iqn_apex.memory.rows import DTYPES
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]

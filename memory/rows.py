@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]  # named arrays: what is stored, sent and restored
+DTYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "int32", "int64", "float32", "float64")}  # theirs
 
 
 class StepType(IntEnum):

@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from rainbow_iqn_apex.memory.rows import Array, Arrays
+from rainbow_iqn_apex.memory.rows import DTYPES, Array, Arrays
 
 MAGIC = b"RIQX"
 VERSION = 1
 COMPRESSED = 1
 MAX_HEADER_BYTES = 1 << 16
 MAX_PAYLOAD_BYTES = 1 << 30
-DTYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "int32", "int64", "float32", "float64")}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 _MOST_STATE_HEADER_BYTES = 1 << 23  # some 500 bytes for each of an actor's environments, of which it has up to 10 000

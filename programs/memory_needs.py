@@ -1,6 +1,5 @@
-"""What a process needs of memory and disk beside what there is, and the bytes of a row."""
+"""What a process needs of memory and disk beside what there is."""
 
-import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,8 +7,6 @@ from pathlib import Path
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.environment_spec import Field
 
 _ACTOR_BYTES = 350_000_000  # with PyTorch, as of an inference server
 _ASKING_BYTES = 120_000_000  # without it
@@ -28,11 +25,6 @@ class Need:
 
     def __str__(self) -> str:
         return f"{self.what} {gigabytes(self.needed)} of {gigabytes(self.there)} {self.where}"
-
-
-def row_bytes(observation: Field) -> int:
-    """Count the bytes of one observation, or of another field."""
-    return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
 
 
 def actor_bytes(args: Args) -> int:

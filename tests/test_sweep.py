@@ -114,7 +114,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(folder: Path, processes: 
 
 @pytest.mark.slow
 def test_runs_of_atari_come_into_one_report(folder: Path, processes: Processes) -> None:
-    game = "{preset: cpu, T-max: 1500, memory-capacity: 4000, learn-start: 900, hidden-size: 16, log-interval: 300"
+    game = "{preset: cpu, T-max: 5000, memory-capacity: 4000, learn-start: 900, hidden-size: 16, log-interval: 1000"
     game += ", disable-cuda: true, nb-env-per-actor: 4, num-tau-samples: 4, num-tau-prime-samples: 5, batch-size: 4}"
     write(folder, f"games: [pong, breakout]\nseeds: 5\noptions: {game}\n")
     sweep = start(processes, folder, "--at-once", 2)

@@ -24,7 +24,6 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, section
 from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.memory_needs import row_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -235,5 +234,5 @@ class Rollout:
 
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
-        row = row_bytes(self._environments.spec.observation)
+        row = self._environments.spec.observation.nbytes
         return self._environments.count * (4 * self.policy.spec.window * row + _ENVIRONMENT_BYTES)

@@ -31,7 +31,6 @@ from rainbow_iqn_apex.programs.memory_needs import (
     gigabytes,
     own_server_bytes,
     refuse,
-    row_bytes,
 )
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
@@ -59,12 +58,12 @@ class Sizes(NamedTuple):
 
 def chunk_bytes(spec: ChunkSpec, environment: EnvironmentSpec) -> int:
     """Count the bytes of a chunk's rows, with the agent's extras, and of its state."""
-    rows = sum(map(row_bytes, spec.row_fields(environment).values()))
+    rows = sum(field.nbytes for field in spec.row_fields(environment).values())
     return spec.window * rows + _state_bytes(spec)
 
 
 def _state_bytes(spec: ChunkSpec) -> int:
-    return sum(row_bytes(field) for _, field in spec.state)
+    return sum(field.nbytes for _, field in spec.state)
 
 
 def replay_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> int:
@@ -133,11 +132,11 @@ def check_chunk(spec: ChunkSpec, environment: EnvironmentSpec) -> None:
 
 def _redis_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec, weights: int, learners: int = 1) -> int:
     spec = agent.spec
-    seen = row_bytes(environment.observation)
+    seen = environment.observation.nbytes
     if environment.observation.dtype == "uint8":  # floats can hardly be compressed
         seen = min(seen, _ATARI_ROW)
     others = [field for name, field in spec.row_fields(environment).items() if name not in _PLAIN]
-    row = seen + _ROW + sum(map(row_bytes, others))
+    row = seen + _ROW + sum(field.nbytes for field in others)
     chunks = held(args, agent).in_log
     if agent.buffer != "replay":
         chunks = max(chunks, LOG_ROWS // spec.period)

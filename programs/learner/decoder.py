@@ -4,7 +4,6 @@ from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_c
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
-from rainbow_iqn_apex.programs.memory_needs import row_bytes
 
 
 class MessageDecoder:
@@ -15,7 +14,7 @@ class MessageDecoder:
         self._fields = spec.row_fields(environment)
         self._action = environment.action
         self._nb_env = nb_env  # of an actor
-        row = sum(map(row_bytes, self._fields.values()))
+        row = sum(field.nbytes for field in self._fields.values())
         self._max_payload = 2 * spec.window * row + 65536
 
     def __call__(self, data: bytes) -> Message:

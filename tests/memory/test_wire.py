@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.rows import Array, Arrays
-from rainbow_iqn_apex.memory.wire import DTYPES, Packet, Tag, WireError, decode, encode
+from rainbow_iqn_apex.memory.rows import DTYPES, Array, Arrays
+from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError, decode, encode
 from tests.fuzz.mutate import seal
 from tests.refusals.packets import frame, header_of
 
