@@ -52,12 +52,15 @@ def rewrite_file(client: Client) -> None:
                 print(f"The Redis server does not write its append-only file anew: {error}", flush=True)
 
 
-def forget_run(client: Client, name: str, run_id: str) -> None:
-    """Delete what an abandoned run of this name has left under its id, in however many shards, and nothing else."""
+def forget_others(client: Client, name: str, run_id: str) -> None:
+    """Delete what other runs of this name have left under their ids, in however many shards, and nothing else.
+
+    Also of a run whose record is gone: a learner may have been killed after it had replaced that.
+    """
     beginning = Keys(name, "").run.removesuffix("}")
-    own = re.compile(rb"(/\d+(\.\d+)?)?}:%b:.*" % re.escape(run_id.encode()), re.DOTALL)
+    theirs = re.compile(rb"(/\d+(\.\d+)?)?}:(?!(rank|%b):)[^:]+:.*" % re.escape(run_id.encode()), re.DOTALL)
     for key in keys_from(client, beginning):
-        if own.fullmatch(key[len(beginning.encode()) :]):
+        if theirs.fullmatch(key[len(beginning.encode()) :]):
             client.unlink(key)
 
 

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, last_sequence
-from rainbow_iqn_apex.memory.broker.upkeep import forget_run
+from rainbow_iqn_apex.memory.broker.upkeep import forget_others
 from tests.chaos.listener import Listener
 from tests.conftest import RedisServer
 from tests.deadline import Clock
@@ -140,7 +140,8 @@ NAMES = ["a", "a*", "a[b]", "ab", "a?", "a\\b", "aa", "b", "a:id:log", "ä", "{a
 
 
 @pytest.mark.parametrize("target", NAMES)
-def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: str) -> None:
+def test_only_other_runs_of_the_name_are_forgotten(client: Client, run_name: str, target: str) -> None:
+    # Mutation: leave out what keeps the leases of further learners.
     all_keys: dict[tuple[str, str], set[str]] = {}
     for name in (run_name + name for name in NAMES):
         write_run(client, name, RECORD, {})
@@ -149,13 +150,15 @@ def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: 
             owned = {keys.versions, keys.weights(0), keys.log(0), keys.state(12), keys.actor_lease(0)}
             all_keys[name, run_id] = owned
             client.mset(dict.fromkeys(owned, b""))
+        client.set(Keys(name, "").lease_of(1), b"")
     for run_id in ("id", "*"):
-        forget_run(client, run_name + target, run_id)
+        forget_others(client, run_name + target, run_id)
         gone = {key for key in set().union(*all_keys.values()) if not client.exists(key)}
-        assert gone == all_keys.pop((run_name + target, run_id))
+        assert gone == set().union(*(all_keys[run_name + target, other] for other in {"id", "id2", "*"} - {run_id}))
         for key in gone:
             client.set(key, b"")
     assert all(read_run(client, run_name + name) for name in NAMES), "records are replaced, not deleted"
+    assert all(client.exists(Keys(run_name + name, "").lease_of(1)) for name in NAMES)
 
 
 # --- connecting ---
