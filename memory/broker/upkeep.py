@@ -20,11 +20,12 @@ class MemoryUse(NamedTuple):
 
 
 def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
-    """Return the bytes of memory that the servers of a run use, and may use."""
-    infos: list[Any] = [server.info("memory") for server in client.servers()]
+    """Return the bytes of memory that the servers of a run use, and may use: of a cluster, those that hold its keys."""
+    places = Keys(name, "", shards=shards).everywhere()
+    told: list[Any] = [client.of(keys.run).info() for keys in places]
+    infos = list({info["run_id"]: info for info in told}.values())
     host = str(client.connection_pool.connection_kwargs.get("host"))
-    tags = [keys.tag for keys in Keys(name, "", shards=shards).everywhere()]
-    sizes: list[Any] = [client.memory_usage(key) for tag in tags for key in keys_from(client, tag)]
+    sizes: list[Any] = [client.memory_usage(key) for keys in places for key in keys_from(client, keys.tag)]
     limits = [info["maxmemory"] for info in infos]
     return MemoryUse(
         host,
@@ -32,7 +33,7 @@ def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
         sum(filter(None, sizes)),
         sum(limits) if all(limits) else 0,
         sum(info["total_system_memory"] for info in infos),
-        any(server.info("persistence")["aof_enabled"] == 1 for server in client.servers()),
+        any(info["aof_enabled"] == 1 for info in infos),
     )
 
 

@@ -109,7 +109,9 @@ def test_shards_are_on_all_masters(cluster: Cluster, client: Client, run_name: s
         masters = {cluster.master_of(keys.run).port for keys in learner.keys.every_shard()}
     assert len(masters) == SHARDS
     assert run_name in run_names(client.aside())
-    assert memory_use(client, run_name, SHARDS).ours > 0
+    use, of_one = memory_use(client, run_name, SHARDS), memory_use(client, run_name)
+    assert use.ours > 0
+    assert use.machine == 3 * of_one.machine  # mutation: count all masters, whichever hold the run
 
 
 def test_a_key_is_found_while_its_slot_moves(cluster: Cluster, client: Client, run_name: str) -> None:
