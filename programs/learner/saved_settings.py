@@ -2,7 +2,8 @@
 
 Left out are what belongs to a process and not to its run (the number of an actor, `--abandon-other-run`), options that
 have no effect, and the address of a Redis server that was not given: it may be in REDIS_URL, with a password. No
-option can hold a password: `--redis-url` refuses one.
+option can hold a password: `--redis-url` refuses one. The snapshot from which a run began is named in a comment alone:
+a run that goes on does without it, and an evaluation with this file is not to evaluate it.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.options.config_file import CONFIG
 
-_OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run"}
+_OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run", "model"}
 _IN_ANOTHER = {"rainbow_only"}  # `agent` says the same
 _SERVER = {"host_redis", "port_redis", "redis_url"}
 
@@ -24,6 +25,8 @@ def write_settings(path: Path, args: Args) -> None:
     """Replace the configuration file at `path`, all or nothing; raises OSError."""
     saved = saved_settings(args)
     lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
+    if args.model:
+        lines.append(f"# --model {str(args.model)!r} is not among them: it is needed to begin afresh, not to go on.")
     for group in (*GROUPS, type(args.own), type(args.environment)):
         values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
         if values:

@@ -84,6 +84,16 @@ def test_what_belongs_to_a_process_is_not_saved() -> None:
     assert saved_settings(read("-p_red", "6379"))["port_redis"] == 6379
 
 
+def test_a_run_that_began_from_a_snapshot_goes_on_without_it(file: Path, tmp_path: Path) -> None:
+    # Mutation: save it with the others: evaluations with the file would evaluate it, and not what the run has learned.
+    model = tmp_path / "model\nseed: 7"
+    model.write_bytes(b"")
+    write_settings(file, read("--model", model))
+    model.unlink()
+    assert (read("--config", file).model, read("--config", file).seed) == (None, read().seed)
+    assert "model\\nseed: 7" in file.read_text()
+
+
 SMALL = [*TINY, "1", *CARTPOLE, *"--T-max 900 --learn-start 300 --memory-capacity 2000 --log-interval 300".split()]
 PASSWORD = "s3cret-of-this-test"
 
