@@ -138,6 +138,14 @@ def test_what_an_agent_of_a_snapshot_does_not_use_is_told_and_no_force_changes_i
         asked("--mlp-size", "9", "--force")
 
 
+def test_no_setting_of_training_alone_is_asked_for(tmp_path: Path) -> None:
+    # Mutation: verify all options of the agent: those that are not the policy's have its defaults here.
+    words = "--agent ppo --lstm-size 5 --minibatch-split sequences --minibatches 1 --env gymnasium:CartPole-v1"
+    path = save_untrained(tmp_path / "x.pth", words.split(), discrete((4,), "float32", 2))
+    args = network_args(options.parse([], "test", ""), snapshot.load(path, "--model"))
+    assert (args.agent, args.get("lstm_size")) == ("ppo", 5)
+
+
 CARTPOLE = {"env": "gymnasium:CartPole-v1", "game": "space_invaders"}  # --game does not count there
 
 
