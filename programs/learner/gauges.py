@@ -3,6 +3,7 @@
 import textwrap
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 import numpy as np
@@ -17,7 +18,7 @@ from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.reporter import Reading
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.trainer_base import Metrics
+from rainbow_iqn_apex.programs.learner.trainer_base import LARGEST_LAG, Metrics
 from rainbow_iqn_apex.saber.results.recent_scores import recent_score
 
 PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock
@@ -25,6 +26,18 @@ RATE_S = 60.0  # over which speeds are averaged; a round of a slow run takes ten
 REMAINING_S = 600.0
 _SLOW_S = 10.0  # between looks at what costs milliseconds
 _PRIORITIES = 10_000
+
+
+def summary(metrics: Iterable[Metrics], tags: Tags) -> dict[str, float]:
+    """Return the means of updates' metrics, of a largest lag the largest, by their `tags`; waits for the device."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for made in metrics:
+        for name, value in made.items():
+            if tag := tags.of(name):
+                found.setdefault(tag, []).append(value)
+    stacked = {tag: torch.stack(values).float() for tag, values in found.items()}
+    largest = tags.of(LARGEST_LAG)
+    return {tag: (each.max() if tag == largest else each.mean()).item() for tag, each in stacked.items()}
 
 
 class LearnerGauges:
@@ -65,13 +78,8 @@ class LearnerGauges:
         self._updates += len(metrics) * self._args.own.optimiser_steps
 
     def means(self) -> dict[str, float]:
-        """Return the means of the newest updates' metrics, by the names of `Tags`; waits for the device."""
-        found: dict[str, list[torch.Tensor]] = {}
-        for metrics in list(self._metrics):
-            for name, value in metrics.items():
-                if tag := self._tags.of(name):
-                    found.setdefault(tag, []).append(value)
-        return {tag: torch.stack(values).float().mean().item() for tag, values in found.items()}
+        """Return `summary` of the newest updates' metrics."""
+        return summary(list(self._metrics), self._tags)
 
     def read_anew(self) -> None:
         """Let the next reading have no value of an earlier one: the last report of a run has how it ended."""

@@ -13,7 +13,9 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, shrunk
+from rainbow_iqn_apex.monitoring.metrics import Tags
 from rainbow_iqn_apex.programs.learner.eager_trainer import lag
+from rainbow_iqn_apex.programs.learner.gauges import summary
 from rainbow_iqn_apex.programs.learner.mixture_trainer import MixtureTrainer
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
@@ -185,6 +187,11 @@ def test_metrics_of_a_batch_that_lies_elsewhere_are_on_the_agents_device() -> No
     found = lag(Turn(0.1, 1, version=5), Batch({}, {}, versions=torch.tensor([3, 4])), elsewhere)
     assert found.keys() == {"policy_lag", "largest_policy_lag"}
     assert all(metric.device == elsewhere for metric in found.values())
+
+
+def test_the_largest_lag_of_several_updates_is_no_mean() -> None:
+    made = [{"policy_lag": torch.tensor(own), "largest_policy_lag": torch.tensor(own)} for own in (9.0, 1.0, 2.0)]
+    assert summary(made, Tags()) == {"train/policy_lag": 4, "train/largest_policy_lag": 9}
 
 
 def test_other_errors_do_not_make_batches_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
