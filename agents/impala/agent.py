@@ -19,7 +19,7 @@ from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
-from rainbow_iqn_apex.agents.ops.multipliers import PositiveNumber
+from rainbow_iqn_apex.agents.ops.multipliers import LEAST, PositiveNumber
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RMSProp
@@ -152,8 +152,9 @@ class Impala(SequenceAgent):
         loss, targets, metrics = self._losses(self._played(batch), computed, cost)
         if learned:
             metrics["entropy_cost"] = torch.as_tensor(cost)
-            missing = metrics["entropy"].detach() - self._options.target_entropy
-            loss = loss + self._entropy_cost.exponent * missing
+            excess = metrics["entropy"].detach() - self._options.target_entropy
+            excess = torch.where(metrics["entropy_cost"] > LEAST, excess, excess.clamp(max=0))  # as in `Constraint`
+            loss = loss + self._entropy_cost.exponent * excess
         self._rms_prop.anneal(progress)
         metrics["gradient_norm"] = self._step([Objective(loss, self._learned, self._multipliers)])
         priorities = self._priorities(targets, now.value.detach(), batch.step_type[self.spec.prefix : -1])

@@ -73,6 +73,16 @@ def test_the_entropy_s_weight_is_learned_until_the_entropy_is_as_wanted(target: 
     assert np.mean(entropies[-50:]) == pytest.approx(target, abs=0.15)
 
 
+def test_the_entropy_s_weight_stays_where_it_can_grow_back_from() -> None:
+    # Mutation: let it shrink for as long as the entropy is above: here to 1e-14, a run's length from where it matters.
+    words = ["--target-entropy", "0.1", "--entropy-cost", "1e-7", "--lr-IMPALA", "3e-3"]
+    agent = agent_of("impala", *words)
+    batch = in_order(play(agent, 100).chunks)
+    for _ in range(200):
+        agent.update(batch, 0.0)
+    assert 0.5e-8 < float(agent._entropy_cost().detach()) <= 1.1e-8
+
+
 def test_actions_are_drawn_from_the_recorded_policy_and_evaluations_take_the_likeliest() -> None:
     agent, row = agent_of("impala", learns=False), random_row(np.random.default_rng(0), StepType.LAST, 5)
     with torch.no_grad():
