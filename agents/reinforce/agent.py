@@ -51,6 +51,7 @@ class Reinforce(Agent):
         length = options.unroll_length
         self.spec = ChunkSpec(1, 0, length, 1, length, length, prioritised=False)
         self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)
+        self._scale = observation.scale
         network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, setup.nb_actions)
         self.network = network.to(self.generator.device)
         self._learned = list(self.network.parameters())
@@ -85,5 +86,5 @@ class Reinforce(Agent):
         return Update(None, {"value": mean, "loss": loss.detach()})
 
     def _inputs(self, obs: Tensor) -> Tensor:
-        """Flatten the observations behind their leading axes, of time and batch."""
-        return obs.to(self.generator.device).float().flatten(obs.dim() - self._axes)
+        """Flatten the observations behind their leading axes, of time and batch; bytes become fractions."""
+        return self._scale * obs.to(self.generator.device).float().flatten(obs.dim() - self._axes)

@@ -12,6 +12,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy
 from rainbow_iqn_apex.agents.ops.rescaling import unscale
 from rainbow_iqn_apex.agents.policy import Inspection
+from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.environment_spec import (
     ActionSpec,
@@ -46,6 +47,17 @@ KINDS = {
 }  # fmt: skip
 # Agents whose actors have the network of the value: all with probabilities but SAC.
 VALUED = {name for name, kind in KINDS.items() if kind == "probabilities"} - {"sac", "sac-lstm"}
+
+
+def test_reinforce_sees_bytes_as_fractions() -> None:
+    # Mutation: as they are, up to 255: tanh is flat there.
+    args = options.parse("--env gymnasium:CartPole-v1 --agent reinforce".split(), "test", "")
+    spec = EnvironmentSpec(Field((4,), "uint8"), Discrete(2))
+    agent = make_agent(args, spec, torch.device("cpu"), learns=False, seed=1)
+    assert isinstance(agent, Reinforce)
+    assert agent._inputs(torch.tensor([[0, 51, 102, 255]], dtype=torch.uint8)).tolist() == [
+        pytest.approx([0, 0.2, 0.4, 1])
+    ]
 
 
 def rollout_of(words: list[str]) -> Rollout:
