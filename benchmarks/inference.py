@@ -51,6 +51,7 @@ _OTHER_SIZES = (8, 64)
 _RULES = ("ours", "what is there", "fixed")
 _SECRET = b"0" * 64
 _WINDOW_S, _WARM_S = 5.0, 3.0
+_READY_S = 120.0  # longest until a process says something
 _STEP = 10**9  # agent steps of the run: beyond learn-start
 _FRAMES = 64  # that a process sends again and again
 
@@ -167,17 +168,17 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
     args = _settings(network, environments)
     context = multiprocessing.get_context("spawn")
     told: Any = context.Queue()
-    all_ready, path = context.Barrier(args.nb_actor), ""
+    all_ready, path = context.Barrier(args.nb_actor, timeout=_READY_S), ""
     processes = []
     if how != "local":
         processes.append(context.Process(target=_serve, args=(args, how, told), daemon=True))
         processes[0].start()
-        path = told.get()
+        path = told.get(timeout=_READY_S)
     for client in range(args.nb_actor):
         given = (args, client, path, all_ready, game, told)
         processes.append(context.Process(target=_play, args=given, daemon=True))
         processes[-1].start()
-    results = [told.get() for _ in range(args.nb_actor)]
+    results = [told.get(timeout=2 * _READY_S) for _ in range(args.nb_actor)]
     for process in processes:
         process.terminate()
         process.join()
@@ -217,8 +218,8 @@ def _play(args: Args, client: int, path: str, all_ready: Barrier, game: bool, to
     all_ready.wait()
     _window(groups, _WARM_S)
     before = finder.link.counted if path else 0
-    steps, latencies = _window(groups, _WINDOW_S)
-    told.put((steps, latencies, (finder.link.counted - before) / _WINDOW_S if path else 0.0))
+    steps, took, latencies = _window(groups, _WINDOW_S)
+    told.put((steps / took, latencies, (finder.link.counted - before) / took if path else 0.0))
     threading.Event().wait()  # the others are still measured
 
 
@@ -266,11 +267,11 @@ class _Group:
         self._call = policy.ask(self._rows, self._state, _STEP, self._places)
 
 
-def _window(groups: list[_Group], seconds: float) -> tuple[float, list[float]]:
-    """Return agent steps a second, and the seconds that each answer took."""
+def _window(groups: list[_Group], seconds: float) -> tuple[int, float, list[float]]:
+    """Return how many agent steps were made in how many seconds, and the seconds that each answer took."""
     begun, steps, latencies = time.perf_counter(), 0, []
     while (took := time.perf_counter() - begun) < seconds or not steps:
         for group in groups:
             latencies.append(group.step())
             steps += group.count
-    return steps / took, latencies
+    return steps, took, latencies

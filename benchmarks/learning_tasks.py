@@ -15,7 +15,7 @@ TASKS = {
     "pendulum": "gymnasium:Pendulum-v1",
     "inverted_pendulum": "gymnasium:InvertedPendulum-v5",
     "halfcheetah": "gymnasium:HalfCheetah-v5",
-    "fetch_reach": "gymnasium:gymnasium_robotics:FetchReach-v4",  # not among our requirements: see docs/measured.md
+    "fetch_reach": "gymnasium:gymnasium_robotics:FetchReach-v4",  # not among our requirements: see results/README.md
 }
 STEPS = 200_000  # agent steps of a run without a GPU: fixed with the preset, before any run with it was made
 GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman", "space_invaders")
