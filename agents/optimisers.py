@@ -39,7 +39,7 @@ class Adam(Optimiser, torch.optim.Adam):
 
         PyTorch sorts, checks and records at every step; with small weights this takes longer than the step itself.
         """
-        if self.defaults["capturable"] or not self.defaults["fused"]:
+        if not self.defaults["fused"] or any(self.defaults[name] for name in ("capturable", "amsgrad", "maximize")):
             self.step()
             return
         learned = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
@@ -60,7 +60,7 @@ class Adam(Optimiser, torch.optim.Adam):
                 lr=group["lr"],
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
-                weight_decay=0,
+                weight_decay=group["weight_decay"],
                 eps=group["eps"],
                 amsgrad=False,
                 maximize=False,

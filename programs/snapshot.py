@@ -7,6 +7,7 @@ needs, except `model_<game>_<steps>.pth`, which hold weights alone.
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -64,6 +65,21 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         if isinstance(cause := error.__context__, OSError):  # PyTorch's own text names only positions in the file
             raise OSError(cause.errno, cause.strerror, str(path)) from error
         raise
+
+
+def check_parts(agent: Agent) -> None:
+    """Raise UserError for a part of which a snapshot could be written, perhaps, but not read again."""
+    for name, part in agent.parts.items():
+        file = io.BytesIO()
+        try:
+            torch.save(part.state_dict(), file)
+            file.seek(0)
+            torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise UserError(
+                f"--agent: no snapshot could be read again, because of the part {name!r}: expected tensors and plain "
+                "values in its state_dict"
+            ) from error
 
 
 def load(path: Path, option: str) -> dict[str, Any]:
@@ -148,19 +164,19 @@ def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:
 def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = True) -> None:
     """Start from a snapshot, perhaps another project's: its weights go into all networks, its moments into Adam.
 
-    In further training, the next steps should be as long as the last ones were. Adam would begin with longer steps if
-    it estimated the moments anew, so it keeps the snapshot's moments; Adam's settings are those of the command line.
-    What they cannot be trained further without, as an agent's critics, is taken over, too (`Agent.learned`). All else
-    belongs to a run, and this run is new: counts, random numbers and replay begin afresh, and a target network of what
-    acts begins equal to it. Noise buffers may be missing; they are drawn before they are used.
+    Networks are the model and all parts with weights of the same names and shapes. In further training, the next steps
+    should be as long as the last ones were. Adam would begin with longer steps if it estimated the moments anew, so it
+    keeps the snapshot's moments; Adam's settings are those of the command line. What networks cannot be trained further
+    without, as an agent's critics, is taken over, too (`Agent.learned`). All else belongs to a run, and this run is
+    new: counts, random numbers and replay begin afresh, and a target network of what acts begins equal to it. Noise
+    buffers may be missing; they are drawn before they are used.
 
     Raises UserError if the weights do not fit the agent. What is missing, and moments that do not fit, are left out,
     and a line is printed. An agent that never `trains` needs the weights alone.
     """
     weights = snapshot[_MODEL]
     for name, part in agent.parts.items():
-        if isinstance(part, Network):
-            own = part.state_dict()
+        if isinstance(part, Network) and _shapes(own := part.state_dict()) == _shapes(agent.model.state_dict()):
             if lines := list(misfits(weights, own, agent.sizes_of)):
                 raise UserError("\n".join(lines))
             part.load_state_dict(own | weights)
@@ -173,6 +189,10 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = Tr
                 print(f"What was learned as {name!r} begins anew: the snapshot holds weights alone", flush=True)
 
 
+def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in weights.items()}
+
+
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
     whose = type(optimiser).__name__
     moments = next((names for kind, names in _MOMENTS.items() if isinstance(optimiser, kind)), None)
@@ -183,7 +203,7 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
     names = [name for name, _ in agent.model.named_parameters()]
     weights = {name: weight for name, weight in snapshot[_MODEL].items() if name in names}  # without buffers
     trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    if {*map(id, trained)} != {*map(id, agent.model.parameters())}:  # then the snapshot is ours, and in our order
+    if [*map(id, trained)] != [*map(id, agent.model.parameters())]:  # then the snapshot is ours, and in our order
         weights = {f"trained weight {number}": parameter for number, parameter in enumerate(trained)}
         names = list(weights)
     try:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.registry import agent_names
+from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
@@ -16,6 +16,7 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.rows import DTYPES
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import launch_command
 from rainbow_iqn_apex.programs.failure import failure_of
@@ -51,6 +52,25 @@ def make_learner_client(args: Args, client: Client, team: Team) -> LearnerClient
         rank=team.rank,
         ranks=team.size,
     )
+
+
+def check_of_others(args: Args, agent: Agent) -> None:
+    """Raise UserError for another package's agent whose weights cannot travel, or whose parts could not be read again.
+
+    Its author shall learn that at the beginning, and not when the run is to go on.
+    """
+    if args.agent in AGENTS:
+        return
+    published = agent.model.published()
+    for name, tensor in agent.model.state_dict().items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        is_sent = dtype in {*DTYPES, "bfloat16"} or name not in published
+        if not (is_sent and tensor.isfinite().all()):
+            fault = "has values that are not finite" if is_sent else f"is of {dtype}, which cannot be sent to actors"
+            raise UserError(
+                f"--agent: the network's {name} {fault}: register a buffer that does not change with persistent=False"
+            )
+    snapshot.check_parts(agent)
 
 
 def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:

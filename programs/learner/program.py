@@ -40,7 +40,13 @@ from rainbow_iqn_apex.programs.learner.following import (
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
-from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent
+from rainbow_iqn_apex.programs.learner.parts import (
+    Place,
+    check_of_others,
+    make_checked_buffer,
+    make_learner_client,
+    restore_agent,
+)
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
@@ -101,6 +107,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
             return
         progress, known = _find_run(learner_client, saved)
         agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
+        check_of_others(args, agent)
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, learner_client, known)
