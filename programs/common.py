@@ -13,7 +13,7 @@ from functools import partial
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
-from rainbow_iqn_apex.environments.registry import find_environment, make_environment
+from rainbow_iqn_apex.environments.registry import find_environment, make_environment, own_options
 from rainbow_iqn_apex.environments.vector import Vector, VectorEnvironment
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -121,16 +121,16 @@ def option_of(args: Args) -> str:
 def look_at_entries(args: Args) -> Environment:
     """Open all environments that the run lists, one after the other, and return the first, closed.
 
-    Raises UserError if one of them has other observations or actions than the first.
+    Raises UserError if one of them has other observations, actions or options than the first.
     """
     first = open_environment(args, args.seed)
     first.close()  # some engines allow one in a process
     for entry in range(1, len(args.entries)):
+        ours, theirs = (args.entry(number) for number in (0, entry))
         with closing(open_environment(args, args.seed, entry)) as environment:
-            if differing := _differing(first, environment):
-                ours, theirs = (args.entry(number) for number in (0, entry))
+            if differing := _differing(first, environment) or _other_options(ours, theirs):
                 raise UserError(
-                    f"{option_of(args)}: all that it lists must have the same observations and actions, and "
+                    f"{option_of(args)}: all that it lists must have the same observations, actions and options, and "
                     f"{theirs.task} has {differing[1]}, where {ours.task} has {differing[0]}"
                 )
     return first
@@ -143,6 +143,12 @@ def _differing(one: Environment, other: Environment) -> tuple[str, str] | None:
             return _words(pair[0]), _words(pair[1])
     repeats = (one.action_repeat, other.action_repeat)
     return None if repeats[0] == repeats[1] else (f"{repeats[0]} frames a step", f"{repeats[1]} frames a step")
+
+
+def _other_options(ours: Args, theirs: Args) -> tuple[str, str] | None:
+    """Return the names of the options if two environments have others: the command gives those of the first alone."""
+    one, other = (own_options(args.env).__name__ for args in (ours, theirs))
+    return None if one == other else (one, other)
 
 
 def _words(space: Field | ActionSpec) -> str:

@@ -29,6 +29,26 @@ SHORT = (
     "--log-interval 500 --learner-threads 1 --disable-cuda"
 ).split()
 NAME = "CartPole-v1-CartPole-v0"
+TWO = """
+from dataclasses import dataclass
+from rainbow_iqn_apex.common.option import option
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, OwnOptions
+from rainbow_iqn_apex.environments.registry import make_environment
+
+@dataclass(frozen=True)
+class CostOptions(OwnOptions):
+    "costs"
+    step_cost: float = option(0.1, "of a step")
+
+def free(settings, seed):
+    return make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1"), seed)
+
+def costly(settings, seed):
+    return free(settings, seed)
+
+dear = lambda settings, seed: free(settings, seed)
+costly.options_type = dear.options_type = CostOptions
+"""
 _MODULE = "tests.environments.counting"
 PAYING = ["--env", f"gymnasium:{_MODULE}:counting/One-v0,{_MODULE}:counting/Two-v0"]
 SCORES = {f"{_MODULE}-counting-One-v0": 5, f"{_MODULE}-counting-Two-v0": 10}
@@ -89,11 +109,20 @@ def test_other_spaces_are_refused_in_one_line() -> None:
     with pytest.raises(UserError) as refused:
         look_at_entries(parsed("--env gymnasium:CartPole-v1,CartPole-v0,Acrobot-v1"))
     assert str(refused.value) == (
-        "--env: all that it lists must have the same observations and actions, and Acrobot-v1 has float32 [6], where "
-        "CartPole-v1 has float32 [4]"
+        "--env: all that it lists must have the same observations, actions and options, and Acrobot-v1 has "
+        "float32 [6], where CartPole-v1 has float32 [4]"
     )
     look_at_entries(parsed(POLES))
     look_at_entries(parsed("--game pong,skiing"))
+
+
+def test_other_options_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: compare spaces alone: the second one was played with its defaults, whatever the command gave.
+    (tmp_path / "two.py").write_text(TWO)
+    monkeypatch.syspath_prepend(tmp_path)
+    look_at_entries(parsed("--env two:costly,dear --step-cost 0.5"))
+    with pytest.raises(UserError, match=r"and options, and two-free has OwnOptions, where two-costly has CostOptions$"):
+        look_at_entries(parsed("--env two:costly,free --step-cost 0.5"))
 
 
 def test_episodes_are_parted_by_who_played_them() -> None:
