@@ -14,6 +14,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, replace_file
 from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.registry import named_module
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
 from rainbow_iqn_apex.saber.report.settings import agent_name
@@ -70,6 +71,7 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
     protocol = protocol_of(log.record.settings)
     rules = protocol.sentence if protocol else "rules not recorded"
     trained = "" if log.record.trained_steps is None else f", trained for {log.record.trained_steps:,} agent steps"
+    named = f" --agent {args.agent}" * (":" in args.agent) + f" --env {args.env}" * bool(named_module(args.env))
     mean = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
     result = {
         "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
@@ -86,7 +88,7 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
 # {title} plays {args.task}
 
 A snapshot of [Rainbow-IQN Ape-X](https://arxiv.org/abs/1908.04683){trained}.
-`test_multiple_seed.py --model <this folder>` evaluates it again.
+`test_multiple_seed.py --model <this folder>{named}` evaluates it again.
 
 Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its own (--seed {log.record.seed}).
 

@@ -40,7 +40,8 @@ class LoadedPolicy:
             self.action_repeat = environment.action_repeat  # frames per agent step
         self.codes = action_codes(args, weights, self.spec)
         chosen = self.spec._replace(action=Discrete(len(self.codes))) if self.codes else self.spec
-        self.policy = make_agent(args, chosen, self._device, learns=False, seed=args.seed)
+        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+            self.policy = make_agent(args, chosen, self._device, learns=False, seed=args.seed)
         snapshot.restore_weights(self.policy, {"model_state_dict": weights}, trains=False)
         self.weights_hash = snapshot.weights_hash(self.policy.model, weights)
         self._args = args
@@ -66,7 +67,7 @@ class LoadedPolicy:
             UserError: observations of another shape or dtype.
         """
         shape, dtype = self.spec.observation.shape, self.spec.observation.dtype
-        obs = np.asarray(observations)
+        obs = np.require(observations, requirements=["C", "W"])  # as PyTorch takes them
         if obs.shape[max(0, obs.ndim - len(shape)) :] != shape or obs.ndim - len(shape) not in (0, 1):
             raise UserError(f"observations: expected shape {shape} or [E, ...] of these, got {obs.shape}")
         if obs.dtype != dtype:

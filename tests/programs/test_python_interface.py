@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import rainbow_iqn_apex
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.rows import Row
+from tests import specs
 from tests.documents import write_modules
 from tests.processes import ROOT, Processes, clean_environment
+from tests.small import CARTPOLE, save_untrained
 from tests.start_script import free_port
 
 WITH_PACKAGE = clean_environment() | {"PYTHONPATH": str(ROOT)}
@@ -81,6 +84,21 @@ def test_wrong_options_are_exceptions() -> None:
         rainbow_iqn_apex.train(learning_start=5, T_max="many")
     first, second = str(caught.value).splitlines()
     assert first.startswith("--learning-start=5: no such option") and second.startswith("--T-max: expected a whole num")
+
+
+def test_a_policy_leaves_the_caller_s_random_numbers_alone_and_takes_any_array(tmp_path: Path) -> None:
+    # Mutations: seed PyTorch for all; hand arrays on as they are: PyTorch takes none with negative strides.
+    path = save_untrained(tmp_path / "model.pth", "--agent ppo --mlp-size 8".split() + CARTPOLE, specs.CARTPOLE)
+    drawn = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        policy = rainbow_iqn_apex.load_policy(path, disable_cuda=True)
+        drawn.append(torch.rand(1).item())
+    assert drawn[0] == drawn[2] != drawn[1]
+    frozen = np.arange(8, dtype=np.float32).reshape(2, 4)
+    frozen.flags.writeable = False
+    assert policy.act(frozen[:, ::-1]).tolist() == policy.act(frozen[:, ::-1].copy()).tolist()
+    assert policy.act(frozen).shape == (2,)
 
 
 def test_a_missing_snapshot_is_an_exception(tmp_path: Path) -> None:
