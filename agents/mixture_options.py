@@ -17,6 +17,7 @@ from rainbow_iqn_apex.memory.mixture.spec import (
 
 _MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
 _ELITE = frozenset({"elite_strategy", "elite_insertion"})
+_IMPACT = frozenset({"impact_clip", "impact_rho"})
 _MEASURING = frozenset(
     {"feature_distance", "feature_norm", "feature_projection", "candidates", "candidates_annealed_over"}
 )
@@ -93,10 +94,11 @@ class MixtureOptions(SequenceOptions):
 
     @property
     def unused(self) -> frozenset[str]:
-        """Return the options that have no use with these tables."""
+        """Return the options that have no use with these tables, or without IMPACT's target network."""
         tables = {table.table for table in self.mix}
         unused = self.UNUSED if tables else self.UNUSED | _MIXING
         unused = unused if tables & {ATTENTIVE, ELITE} else unused | _MEASURING
+        unused = unused if self.impact_target_period else unused | _IMPACT
         return unused if ELITE in tables else unused | _ELITE
 
     def errors(self) -> list[str]:

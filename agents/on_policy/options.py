@@ -53,7 +53,9 @@ class OnPolicyOptions(RoundOptions):
     advantage: str = option("gae", "how advantages are estimated", choices=("gae", "n-step", "vtrace"))
     trace_lambda: float = option(0.95, "decay of the traces of GAE and V-trace", least=0, most=1)
     advantage_steps: int = option(5, "steps of the n-step advantage", above=0, most=10_000)
-    rho_threshold: float = option(1.0, "V-trace: most that an importance weight counts in a value's target", above=0)
+    rho_threshold: float = option(
+        1.0, "V-trace: most that an importance weight counts in targets and in the policy's gradient", above=0
+    )
     c_threshold: float = option(1.0, "V-trace: most that an importance weight counts in a trace", above=0)
     normalise_advantages: bool = option(True, "bring an update's advantages to mean 0 and deviation 1")
     kept_advantages: str = option(
@@ -81,7 +83,9 @@ class OnPolicyOptions(RoundOptions):
     popart: bool = option(False, "learn values of a running mean 0 and deviation 1 (PopArt)", shared=True, policy=True)
     entropy_cost: float = option(0.01, "weight of the policy's entropy, which is raised", least=0)
     target_entropy: float = option(
-        0.0, "the entropy's weight is learned, from that one on, so that the entropy comes to this [nats]; 0: off"
+        0.0,
+        "the entropy's weight is learned so that the entropy comes to this [nats]; it begins at --entropy-cost, or 1 "
+        "if that is 0; 0: off",
     )
     kl_cost: float = option(0.0, "weight of KL(mu || pi), mu the policy that acted", least=0)
     kl_limit: float = option(0.0, "its weight is learned so that it comes to this at most [nats]; 0: off", least=0)
