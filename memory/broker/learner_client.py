@@ -29,7 +29,7 @@ from rainbow_iqn_apex.memory.broker.run_status import (
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, newest_version
-from rainbow_iqn_apex.memory.broker.upkeep import forget_others, rewrite_file
+from rainbow_iqn_apex.memory.broker.upkeep import forget_run, forget_strays, rewrite_file
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 
@@ -182,7 +182,8 @@ class LearnerClient:
                 register_anew(self._client, group, self.lease.token)
         for other in others.values():
             print(f"Deleting the experience of the other run {self._name!r}, of {other.whose}", flush=True)
-        forget_others(self._client, self._name, run_id)
+            forget_run(self._client, self._name, other.run_id)
+        forget_strays(self._client, self.keys)
 
     def _take_over(self) -> dict[str, RunStatus]:
         """Write the run's record, so that actors of another run write no more; return the records of others, by id.

@@ -4,8 +4,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.memory.broker.connection import Aside, Client, ResponseError
 from rainbow_iqn_apex.memory.broker.transport import Keys
+
+_OF_A_RUN = re.compile(  # keys behind a tag; other names may begin with that, and whatever follows there
+    rb"([\w-]{1,64}):(?:inference:|evaluation:)?"
+    rb"(?:versions|weights:[01]|actors|learner:report|actor:(?:film:\w+|secret)|"
+    rb"(?:log|state|actor|quarantine):\d+(?::report)?)"
+)
 
 
 class MemoryUse(NamedTuple):
@@ -53,16 +60,29 @@ def rewrite_file(client: Client) -> None:
                 print(f"The Redis server does not write its append-only file anew: {error}", flush=True)
 
 
-def forget_others(client: Client, name: str, run_id: str) -> None:
-    """Delete what other runs of this name have left under their ids, in however many shards, and nothing else.
-
-    Also of a run whose record is gone: a learner may have been killed after it had replaced that.
-    """
+def forget_run(client: Client, name: str, run_id: str) -> None:
+    """Delete what an abandoned run of this name has left under its id, in however many shards, and nothing else."""
     beginning = Keys(name, "").run.removesuffix("}")
-    theirs = re.compile(rb"(/\d+(\.\d+)?)?}:(?!(rank|%b):)[^:]+:.*" % re.escape(run_id.encode()), re.DOTALL)
+    own = re.compile(rb"(/\d+(\.\d+)?)?}:%b:.*" % re.escape(run_id.encode()), re.DOTALL)
     for key in keys_from(client, beginning):
-        if theirs.fullmatch(key[len(beginning.encode()) :]):
+        if own.fullmatch(key[len(beginning.encode()) :]):
             client.unlink(key)
+
+
+def forget_strays(client: Client, keys: Keys) -> None:
+    """Delete what runs of other ids have left in the places of this one, as a learner killed while it took over.
+
+    A shard's place may be that of a run whose name ends like a shard's: then nothing is deleted there.
+    """
+    found = 0
+    for place in keys.everywhere():
+        beginning = f"{place.tag}:"
+        if place.shard is None or not client.exists(place.tag):
+            for key in keys_from(client, beginning):
+                stray = _OF_A_RUN.fullmatch(key[len(beginning.encode()) :])
+                found += client.unlink(key) if stray and stray[1] != keys.run_id.encode() else 0
+    if found:
+        print(f"Deleted {counted(found, 'key')} of runs {keys.name!r} that had not been deleted whole", flush=True)
 
 
 def keys_from(client: Client | Aside, beginning: str) -> Iterator[bytes]:

@@ -139,7 +139,7 @@ def test_a_learner_that_was_suspended_writes_to_no_shard(client: Client, run_nam
 def test_another_run_takes_the_name_in_other_shards(client: Client, run_name: str, before: int, after: int) -> None:
     """What the former run holds is deleted in all of its shards, and its actors leave, wherever they are.
 
-    Mutation: `forget_others` in the shards of the new run alone.
+    Mutation: `forget_run` in the shards of the new run alone.
     """
     with ExitStack() as stack:
         with leading(client, run_name, before, "old") as learner:

@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, last_sequence
-from rainbow_iqn_apex.memory.broker.upkeep import forget_others
+from rainbow_iqn_apex.memory.broker.upkeep import forget_run, forget_strays
 from tests.chaos.listener import Listener
 from tests.conftest import RedisServer
 from tests.deadline import Clock
@@ -140,8 +141,7 @@ NAMES = ["a", "a*", "a[b]", "ab", "a?", "a\\b", "aa", "b", "a:id:log", "ä", "{a
 
 
 @pytest.mark.parametrize("target", NAMES)
-def test_only_other_runs_of_the_name_are_forgotten(client: Client, run_name: str, target: str) -> None:
-    # Mutation: leave out what keeps the leases of further learners.
+def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: str) -> None:
     all_keys: dict[tuple[str, str], set[str]] = {}
     for name in (run_name + name for name in NAMES):
         write_run(client, name, RECORD, {})
@@ -150,15 +150,47 @@ def test_only_other_runs_of_the_name_are_forgotten(client: Client, run_name: str
             owned = {keys.versions, keys.weights(0), keys.log(0), keys.state(12), keys.actor_lease(0)}
             all_keys[name, run_id] = owned
             client.mset(dict.fromkeys(owned, b""))
-        client.set(Keys(name, "").lease_of(1), b"")
     for run_id in ("id", "*"):
-        forget_others(client, run_name + target, run_id)
+        forget_run(client, run_name + target, run_id)
         gone = {key for key in set().union(*all_keys.values()) if not client.exists(key)}
-        assert gone == set().union(*(all_keys[run_name + target, other] for other in {"id", "id2", "*"} - {run_id}))
+        assert gone == all_keys.pop((run_name + target, run_id))
         for key in gone:
             client.set(key, b"")
     assert all(read_run(client, run_name + name) for name in NAMES), "records are replaced, not deleted"
-    assert all(client.exists(Keys(run_name + name, "").lease_of(1)) for name in NAMES)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_strays_of_a_name_are_deleted_and_no_other_s(
+    client: Client, run_name: str, shards: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutations: take any key behind the tag (leases of learners); delete where another run's name ends like a shard's.
+    own = Keys(run_name, "id", shards=shards)
+    others = [Keys(run_name + name, "old") for name in ("/0", "/1", "/0.1", "}:b", "}:b:log:1", "2")]
+    for keys in others:
+        write_run(client, keys.name, RECORD, {})
+    kept = [key for keys in (own, *others) for key in written(keys)] + [own.lease_of(1), own.learner_lease]
+    strays = written(replace(own, run_id="0a1b-2c")) + written(replace(own, run_id="old"))
+    free = [key for key in strays if not any(key.startswith(keys.tag + ":") for keys in others)]
+    client.mset(dict.fromkeys(kept + strays, b""))
+    forget_strays(client, own)
+    assert [key for key in kept if not client.exists(key)] == []
+    assert [key for key in free if client.exists(key)] == []
+    assert f"Deleted {len(set(free))} keys of runs {run_name!r}" in capsys.readouterr().out
+    forget_strays(client, own)
+    assert capsys.readouterr().out == ""
+
+
+def written(keys: Keys) -> list[str]:
+    """Name keys of every kind that a run has."""
+    found = [keys.learner_report, f"{keys.beside(0).beginning}inference:actor:secret"]
+    for shard in keys.every_shard():
+        for group in (shard, replace(shard, evaluation=True), replace(shard, inference=True)):
+            found += [group.versions, group.weights(0), group.actors, group.film("best")]
+    for group in (keys, replace(keys, evaluation=True), replace(keys, inference=True)):
+        for actor in range(3):
+            found += [group.log(actor), group.state(actor), group.report(actor), group.quarantine(actor)]
+            found.append(group.actor_lease(actor))
+    return found
 
 
 # --- connecting ---
