@@ -28,6 +28,9 @@ class Optimiser(torch.optim.Optimizer):
         super().load_state_dict(state_dict | {"param_groups": groups})
 
 
+_NOT_QUICK = ("capturable", "amsgrad", "maximize", "decoupled_weight_decay")
+
+
 class Adam(Optimiser, torch.optim.Adam):
     """Adam (Kingma and Ba 2015, arXiv 1412.6980)."""
 
@@ -39,7 +42,7 @@ class Adam(Optimiser, torch.optim.Adam):
 
         PyTorch sorts, checks and records at every step; with small weights this takes longer than the step itself.
         """
-        if not self.defaults["fused"] or any(self.defaults[name] for name in ("capturable", "amsgrad", "maximize")):
+        if not self.defaults["fused"] or any(group.get(name) for group in self.param_groups for name in _NOT_QUICK):
             self.step()
             return
         learned = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]

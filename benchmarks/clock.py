@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for mark in _marks(args.minutes, args.frames, settings["action_repeat"]):
             passed = watch_start_script([*words, *place], partial(mark.is_reached, spent))
             if not passed or not mark.is_reached(spent, passed):
-                raise RunError("--frames: the run ends before, at --T-max")
+                raise RunError("--minutes, --frames: the run ends before, at --T-max")
             spent += passed[-1].seconds
             records = TrainingLog(Path(folder, f"{args.game}.csv")).records
             if not records:

@@ -147,8 +147,12 @@ def _differing(one: Environment, other: Environment) -> tuple[str, str] | None:
 
 def _other_options(ours: Args, theirs: Args) -> tuple[str, str] | None:
     """Return the names of the options if two environments have others: the command gives those of the first alone."""
-    one, other = (own_options(args.env).__name__ for args in (ours, theirs))
-    return None if one == other else (one, other)
+    one, other = (own_options(args.env) for args in (ours, theirs))
+    return None if one is other else (_place(one), _place(other))
+
+
+def _place(options: type) -> str:
+    return f"{options.__module__}.{options.__qualname__}"
 
 
 def _words(space: Field | ActionSpec) -> str:

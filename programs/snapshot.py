@@ -78,7 +78,7 @@ def check_parts(agent: Agent) -> None:
         except Exception as error:
             raise UserError(
                 f"--agent: no snapshot could be read again, because of the part {name!r}: expected tensors and plain "
-                "values in its state_dict"
+                f"values in its state_dict ({_first_line(error)})"
             ) from error
 
 

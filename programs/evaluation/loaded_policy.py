@@ -40,7 +40,7 @@ class LoadedPolicy:
             self.action_repeat = environment.action_repeat  # frames per agent step
         self.codes = action_codes(args, weights, self.spec)
         chosen = self.spec._replace(action=Discrete(len(self.codes))) if self.codes else self.spec
-        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
             self.policy = make_agent(args, chosen, self._device, learns=False, seed=args.seed)
         snapshot.restore_weights(self.policy, {"model_state_dict": weights}, trains=False)
         self.weights_hash = snapshot.weights_hash(self.policy.model, weights)

@@ -63,6 +63,8 @@ def check_of_others(args: Args, agent: Agent) -> None:
         return
     published = agent.model.published()
     for name, tensor in agent.model.state_dict().items():
+        if not isinstance(tensor, torch.Tensor):  # of get_extra_state
+            raise UserError(f"--agent: the network's {name} is no tensor: keep what else there is in a part of its own")
         dtype = str(tensor.dtype).removeprefix("torch.")
         is_sent = dtype in {*DTYPES, "bfloat16"} or name not in published
         if not (is_sent and tensor.isfinite().all()):

@@ -37,6 +37,13 @@ class Linear(Network):
         self.layer = nn.Linear(inputs, outputs)
 
 
+class Extra(nn.Module):
+    def get_extra_state(self) -> dict[str, int]:
+        return {"count": 1}
+
+    def set_extra_state(self, state: dict[str, int]) -> None: ...
+
+
 def check(agent: Agent) -> None:
     check_of_others(replace(options.Args(), agent="mine:Agent"), agent)
 
@@ -59,6 +66,13 @@ def test_buffers_that_could_not_travel_are_told_at_the_beginning(buffer: torch.T
                 check(agent)
         else:
             check(agent)
+
+
+def test_a_network_of_more_than_tensors_is_refused() -> None:
+    agent = agent_of("impala")
+    agent.network.extra = Extra()
+    with pytest.raises(UserError, match=r"^--agent: the network's extra\._extra_state is no tensor"):
+        check(agent)
 
 
 @pytest.mark.parametrize("state", [{"seen": np.zeros(2)}, {"mean": np.float64(1)}, {"rule": lambda: 0}])
