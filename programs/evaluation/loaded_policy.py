@@ -40,7 +40,7 @@ class LoadedPolicy:
             self.action_repeat = environment.action_repeat  # frames per agent step
         self.codes = action_codes(args, weights, self.spec)
         chosen = self.spec._replace(action=Discrete(len(self.codes))) if self.codes else self.spec
-        with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
+        with torch.random.fork_rng(_seeded_devices()):
             self.policy = make_agent(args, chosen, self._device, learns=False, seed=args.seed)
         snapshot.restore_weights(self.policy, {"model_state_dict": weights}, trains=False)
         self.weights_hash = snapshot.weights_hash(self.policy.model, weights)
@@ -90,6 +90,12 @@ class LoadedPolicy:
         Of a policy of several games or environments it is number `entry`, in the order of its run's list.
         """
         return open_environment(self._args, seed, entry, evaluation=True)
+
+
+def _seeded_devices() -> range:
+    """Return the GPUs whose random numbers `torch.manual_seed` would change; none before CUDA is in use."""
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if in_use else 0)
 
 
 def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:
