@@ -25,7 +25,8 @@ TABLE = {
     "learning": "whether agents learn: named runs of ours and of Stable-Baselines3, baselines, and their report",
     "clock": "what each agent's cpu preset learns in equal minutes, by the episodes that its last weights play",
     "ppo_speed": "frames a second of PPO's training, beside Stable-Baselines3",
-    "peer_environment": "makes .venv-peers, in which Stable-Baselines3 runs for the two above",
+    "impala_speed": "frames a second of IMPALA's training, beside Sample Factory's APPO",
+    "peer_environment": "makes .venv-peers, in which Stable-Baselines3 runs for three of these, or .venv-appo",
 }
 
 

@@ -1,6 +1,7 @@
-"""Makes the environment in which other systems train for a comparison, .venv-peers: the project's own stays as it is.
+"""Makes environments in which other systems train for a comparison: the project's own stays as it is.
 
-PEERS_VENV=... names another folder. Versions stand in requirements-peers.txt; those of torch, gymnasium, MuJoCo and
+.venv-peers has Stable-Baselines3, .venv-appo Sample Factory, whose numpy and gymnasium are older; PEERS_VENV=... and
+APPO_VENV=... name other folders. Versions stand in requirements-peers.txt and requirements-appo.txt; those of torch and
 ale-py are the project's, so that what is compared is the systems.
 """
 
@@ -14,34 +15,35 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
-_REQUIREMENTS = ROOT / "requirements-peers.txt"
-_VERSIONS = (
-    "import importlib.metadata as m, json; "
-    "print(json.dumps({n: m.version(n) for n in ('stable-baselines3', 'torch', 'gymnasium', 'mujoco', 'ale-py')}))"
-)
+_PACKAGES = {
+    "peers": ("stable-baselines3", "torch", "gymnasium", "mujoco", "ale-py"),
+    "appo": ("sample-factory", "torch", "gymnasium", "ale-py"),
+}
 
 
-def peer_python() -> Path:
-    """Return the interpreter of the peers' environment; raises RunError if there is none."""
-    python = _folder() / "bin" / "python"
+def peer_python(name: str = "peers") -> Path:
+    """Return the interpreter of a peers' environment; raises RunError if there is none."""
+    python = _folder(name) / "bin" / "python"
     if not python.exists():
-        raise RunError(f"there is no {python}: run python -m benchmarks peer_environment first")
+        raise RunError(f"there is no {python}: run python -m benchmarks peer_environment {name} first")
     return python
 
 
-def peer_versions() -> dict[str, str]:
+def peer_versions(name: str = "peers") -> dict[str, str]:
     """Return the versions of the packages whose speed and results are measured."""
-    found = subprocess.run([peer_python(), "-c", _VERSIONS], stdout=subprocess.PIPE, text=True, check=True)
+    code = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {_PACKAGES[name]}}}))"
+    found = subprocess.run([peer_python(name), "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     versions: dict[str, str] = json.loads(found.stdout)
     return versions
 
 
-def add_options(_: argparse.ArgumentParser) -> None:
-    """Declare nothing: this has no options."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("environment", nargs="?", choices=_PACKAGES, default="peers", help="[%(default)s]")
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("PEERS_VENV", ROOT / ".venv-peers"))
+def _folder(name: str) -> Path:
+    return Path(os.environ.get(f"{name.upper()}_VENV", ROOT / f".venv-{name}"))
 
 
 def _install(python: Path, *words: str) -> bool:
@@ -49,15 +51,15 @@ def _install(python: Path, *words: str) -> bool:
     return subprocess.run(command, check=False, env=os.environ | {"PIP_USER": "0"}).returncode == 0
 
 
-def measure(_: argparse.Namespace) -> tuple[()]:
+def measure(args: argparse.Namespace) -> tuple[()]:
     """Make the environment; torch comes first, in its build for CPUs where that is offered. Raises RunError."""
-    folder = _folder()
+    folder, requirements = _folder(args.environment), ROOT / f"requirements-{args.environment}.txt"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
-    torch = next(line for line in _REQUIREMENTS.read_text().splitlines() if line.startswith("torch=="))
+    torch = next(line for line in requirements.read_text().splitlines() if line.startswith("torch=="))
     if not (_install(python, f"{torch}+cpu") or _install(python, torch)) or not _install(
-        python, "-r", str(_REQUIREMENTS)
+        python, "-r", str(requirements)
     ):
         raise RunError("pip could not install the peers (its message is above)")
-    print(f"{folder} is ready: {peer_versions()}")
+    print(f"{folder} is ready: {peer_versions(args.environment)}")
     return ()

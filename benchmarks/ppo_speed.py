@@ -9,7 +9,7 @@ our environment alone with random actions, on one core, in the same repeat.
 import argparse
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from benchmarks.environment import play_together, players
@@ -42,22 +42,25 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare ours with the fastest peer of each repeat."""
     warm_up_s, seconds = (1.0, 3.0) if args.quick else (args.warm_up, args.seconds)
     works: dict[str, Callable[[], float]] = {
-        name: partial(ours, options, args.port, warm_up_s, seconds) for name, options in OURS.items()
+        name: partial(trained, f"{_SYSTEM} {options}", args.port, warm_up_s, seconds) for name, options in OURS.items()
     }
     works |= {name: partial(peer, kind, warm_up_s, seconds) for name, kind in PEERS.items()}
     with players(1) as pool:
         works["environment"] = partial(play_together, pool, 1, min(seconds, 10.0))
-        measured = [_repeat(works, number) for number in range(args.repeats)]
-    rates = {name: [m[name] for m in measured] for name in (_BEST, *works)}
+        measured = in_turn(works, args.repeats)
+    best = [max(each) for each in zip(*(measured[name] for name in PEERS), strict=True)]
+    rates = {_BEST: best} | measured
     return [beside_first("training PPO", "frames/s", rates, {"ours": WANTED, "ours, 2 actors": WANTED})]
 
 
-def _repeat(works: dict[str, Callable[[], float]], number: int) -> dict[str, float]:
-    found = {}
-    for name, work in works.items():
-        found[name] = work()
-        print(f"repeat {number + 1}, {name}: {found[name]:,.0f} frames/s", flush=True)
-    return found | {_BEST: max(found[name] for name in PEERS)}
+def in_turn(works: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Return each work's frames a second, one for each repeat, in which they run one after the other."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(repeats):
+        for name, work in works.items():
+            found[name].append(work())
+            print(f"repeat {number + 1}, {name}: {found[name][-1]:,.0f} frames/s", flush=True)
+    return found
 
 
 def peer(kind: str, warm_up_s: float, seconds: float) -> float:
@@ -67,7 +70,7 @@ def peer(kind: str, warm_up_s: float, seconds: float) -> float:
     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def ours(options: str, port: int, warm_up_s: float, seconds: float) -> float:
+def trained(words: str, port: int, warm_up_s: float, seconds: float) -> float:
     """Return the frames a second of our system between two lines of its learner; the warm-up begins at the first."""
 
     def is_over(passed: list[Passed]) -> bool:
@@ -75,7 +78,7 @@ def ours(options: str, port: int, warm_up_s: float, seconds: float) -> float:
 
     with tempfile.TemporaryDirectory(prefix="ppo_speed_") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(port)]
-        passed = watch_start_script([*_SYSTEM.split(), *options.split(), *place], is_over)
+        passed = watch_start_script([*words.split(), *place], is_over)
     begun = min(passed[0].seconds + warm_up_s, passed[-2].seconds)  # at least one round, on a machine that is busy
     first, *_, last = [line for line in passed if line.seconds >= begun]
     return FRAMES * (last.steps - first.steps) / (last.seconds - first.seconds)
