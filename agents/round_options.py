@@ -32,7 +32,10 @@ class RoundOptions(SequenceOptions):
     def _too_few(self, parts: int, what: str) -> list[str]:
         if self.minibatches <= parts:
             return []
-        return [f"--minibatches: a round has {parts} {what}: give as many at most, is {self.minibatches}"]
+        return [
+            f"--minibatches: a round has {parts} {what}: give as many at most, or more --nb-env-per-actor, is "
+            f"{self.minibatches}"
+        ]
 
     @property
     def optimiser_steps(self) -> int:

@@ -42,6 +42,8 @@ def _outside_errors(environment: str) -> list[str]:
         found = find_environment(environment)
     except UserError as error:
         return [str(error)]
+    if environment.count(":") > 1:
+        return [f"--env: {environment}: a list names its module once: module:one,other"]
     where = plugins.searched(outside(environment))
     return [] if found else [f"--env: there is no environment {environment!r}{where}; {_meant(environment)}"]
 

@@ -176,17 +176,19 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = Tr
     """
     weights = snapshot[_MODEL]
     for name, part in agent.parts.items():
-        if isinstance(part, Network) and _shapes(own := part.state_dict()) == _shapes(agent.model.state_dict()):
+        if trains and name in agent.learned:
+            if f"{name}{_SUFFIX}" in snapshot:
+                _restore_part(name, part, snapshot)
+            else:
+                print(f"What was learned as {name!r} begins anew: the snapshot holds weights alone", flush=True)
+        elif isinstance(part, Network) and _shapes(own := part.state_dict()) == _shapes(agent.model.state_dict()):
             if lines := list(misfits(weights, own, agent.sizes_of)):
                 raise UserError("\n".join(lines))
             part.load_state_dict(own | weights)
         elif trains and isinstance(part, torch.optim.Optimizer):
             _restore_moments(part, agent, snapshot)
-        elif trains and name in agent.learned:
-            if f"{name}{_SUFFIX}" in snapshot:
-                _restore_part(name, part, snapshot)
-            else:
-                print(f"What was learned as {name!r} begins anew: the snapshot holds weights alone", flush=True)
+        elif trains and isinstance(part, Network):
+            print(f"The network {name!r} begins anew: the agent's `learned` does not name it", flush=True)
 
 
 def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:

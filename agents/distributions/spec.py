@@ -1,5 +1,6 @@
 """Which distribution a policy over an environment's actions is, and the sizes of what is recorded of it."""
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -7,9 +8,19 @@ from torch import Tensor
 from rainbow_iqn_apex.agents.distributions.discrete import Categorical, Categoricals
 from rainbow_iqn_apex.agents.distributions.distribution import Distribution
 from rainbow_iqn_apex.agents.distributions.normal import ClippedNormal, Normal, TanhNormal
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 
 _NORMALS: dict[str, type[Normal]] = {"tanh-normal": TanhNormal, "clipped-normal": ClippedNormal}
+
+
+def check_target_entropy(target: float, action: ActionSpec) -> None:
+    """Raise UserError for an entropy [nats] that no policy over these actions can have for long; a density can."""
+    if isinstance(action, Box):
+        return
+    counts = (action.count,) if isinstance(action, Discrete) else action.counts
+    if target >= (most := sum(map(math.log, counts))):
+        raise UserError(f"--target-entropy: must be below {most:.4g} nats, that of all actions alike, is {target}")
 
 
 @dataclass(frozen=True)

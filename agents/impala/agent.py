@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.distributions.spec import check_target_entropy
 from rainbow_iqn_apex.agents.impala.features import Features
 from rainbow_iqn_apex.agents.impala.losses import Computed, Losses, Played
 from rainbow_iqn_apex.agents.impala.network import PolicyValue, PolicyValueNetwork
@@ -73,10 +74,11 @@ class Impala(SequenceAgent):
         """Make what updates need."""
         options = self._options
         self._losses = Losses(options, self._learning.discount, setup.ranks)
-        self._entropy_cost = PositiveNumber(options.entropy_cost, _ENTROPY_SPEED).to(self._device)
+        self._entropy_cost = PositiveNumber(options.entropy_cost or 1, _ENTROPY_SPEED).to(self._device)
         self._learned = list(self.network.parameters())
         self._multipliers = list(self._entropy_cost.parameters()) if options.target_entropy else []
         if options.target_entropy:
+            check_target_entropy(options.target_entropy, setup.environment.action)
             self.parts["entropy_cost"] = self._entropy_cost
         self._target: PolicyValueNetwork | None = None
         if options.impact_target_period:

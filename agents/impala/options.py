@@ -53,7 +53,8 @@ class ImpalaOptions(MixtureOptions):
     entropy_cost: float = option(0.01, "weight of the policy's entropy, which is raised", least=0)
     target_entropy: float = option(
         0.0,
-        "the entropy's weight is learned, from that one on, so that the entropy comes to this [nats]; 0: off",
+        "the entropy's weight is learned so that the entropy comes to this [nats]; it begins at --entropy-cost, or 1 "
+        "if that is 0; 0: off",
         least=0,
     )
     kl_cost: float = option(0.0, "weight of the divergence of the policy from the one that acted", least=0)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec, check_target_entropy
 from rainbow_iqn_apex.agents.interface import Setup, Update
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions
@@ -77,6 +77,7 @@ class OnPolicy(SequenceAgent):
 
     def _prepare_to_learn(self, setup: Setup) -> None:
         options = self._options
+        check_target_entropy(options.target_entropy, self._environment.action)
         self._losses = Losses(options, self._policy, self.generator, self._ranks).to(self._device)
         self._statistics = Statistics(self._environment.observation.shape)
         self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None

@@ -71,7 +71,8 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
     protocol = protocol_of(log.record.settings)
     rules = protocol.sentence if protocol else "rules not recorded"
     trained = "" if log.record.trained_steps is None else f", trained for {log.record.trained_steps:,} agent steps"
-    named = f" --agent {args.agent}" * (":" in args.agent) + f" --env {args.env}" * bool(named_module(args.env))
+    named = f" --evaluation-episodes {len(records)} --seed {log.record.seed}"
+    named += f" --agent {args.agent}" * (":" in args.agent) + f" --env {args.env}" * bool(named_module(args.env))
     mean = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
     result = {
         "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
@@ -88,7 +89,7 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
 # {title} plays {args.task}
 
 A snapshot of [Rainbow-IQN Ape-X](https://arxiv.org/abs/1908.04683){trained}.
-`test_multiple_seed.py --model <this folder>{named}` evaluates it again.
+`python test_multiple_seed.py --model <this folder>{named}` evaluates it again.
 
 Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its own (--seed {log.record.seed}).
 

@@ -26,7 +26,7 @@ def write_settings(path: Path, args: Args) -> None:
     saved = saved_settings(args)
     lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
     if args.model:
-        lines.append(f"# --model {str(args.model)!r} is not among them: it is needed to begin afresh, not to go on.")
+        lines.append(f"# To begin afresh, it needs --model {str(args.model)!r} besides, which is not among them.")
     for group in (*GROUPS, type(args.own), type(args.environment)):
         values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
         if values:

@@ -55,6 +55,8 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
     try:
         supervisor.prepare_redis()
         actors, results = f"{asked.args.nb_actor} actor(s)", asked.args.path_to_results
+        if os.environ.get("RAINBOW_CALLED_FROM", here := str(Path.cwd())) != here:
+            results = results.resolve()  # the script works in its own folder, not in the caller's
         if asked.hosts:
             actors += f" on {', '.join(host.name for host in asked.hosts)}"
         if asked.args.nb_eval_actors:

@@ -85,17 +85,20 @@ def test_a_state_that_could_not_be_read_again_is_told_at_the_beginning(state: di
         check(agent)
 
 
-def test_weights_go_into_networks_like_the_model(tmp_path: Path) -> None:
+def test_weights_go_into_networks_like_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Mutation: into all that derive from Network: a critic of another size refused each snapshot of its own agent.
     saved, agent = agent_of("impala"), agent_of("impala", seed=5)
     for each in (saved, agent):
-        each.parts |= {"critic": Linear(4, 1), "like": agent_of("impala", seed=6).network}
+        each.parts |= {name: Linear(4, 1) for name in ("critic", "learned")} | {"like": agent_of("impala").network}
     snapshot.save(tmp_path / "x.pth", saved, {"T_actors": 1, "T_learner": 1})
     critic = agent.parts["critic"].layer.weight.clone()
+    agent.learned = frozenset({"learned"})
     snapshot.restore_weights(agent, snapshot.load(tmp_path / "x.pth", "--model"))
     for network in (agent.network, agent.parts["like"]):
         torch.testing.assert_close(network.state_dict(), saved.network.state_dict(), rtol=0, atol=0)
     assert torch.equal(agent.parts["critic"].layer.weight, critic)
+    assert torch.equal(agent.parts["learned"].layer.weight, saved.parts["learned"].layer.weight)
+    assert "The network 'critic' begins anew: the agent's `learned` does not name it" in capsys.readouterr().out
 
 
 def test_moments_are_those_of_the_weights_whatever_the_order_of_an_optimisers_groups(

@@ -8,6 +8,7 @@ import torch
 
 from rainbow_iqn_apex.agents.impala.losses import Computed
 from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
 from tests.agents.sequences import ACTIONS, agent_of, play, random_row
@@ -81,6 +82,15 @@ def test_the_entropy_s_weight_stays_where_it_can_grow_back_from() -> None:
     for _ in range(200):
         agent.update(batch, 0.0)
     assert 0.5e-8 < float(agent._entropy_cost().detach()) <= 1.1e-8
+
+
+def test_an_entropy_that_no_policy_has_is_refused() -> None:
+    # Mutation: no check: the weight of the entropy grows without end.
+    for words in ("impala --target-entropy 1.1", "ppo --target-entropy 1.2"):
+        with pytest.raises(UserError, match=r"^--target-entropy: must be below 1\.099 nats, that of all actions alike"):
+            agent_of(*words.split())
+    for words in ("impala --target-entropy 1.0", "ppo --target-entropy 1.0"):
+        agent_of(*words.split(), "--entropy-cost", "0")
 
 
 def test_actions_are_drawn_from_the_recorded_policy_and_evaluations_take_the_likeliest() -> None:

@@ -252,10 +252,14 @@ def test_the_check_of_the_unit_notices_advantages_in_that_of_rewards(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--minibatches 33", "--minibatches: a round has 32 rows: give as many at most, is 33"),
+        (
+            "--minibatches 33",
+            "--minibatches: a round has 32 rows: give as many at most, or more --nb-env-per-actor, is 33",
+        ),
         (
             "--minibatches 3 --minibatch-split sequences",
-            "--minibatches: a round has 2 sequences, one of each environment: give as many at most, is 3",
+            "--minibatches: a round has 2 sequences, one of each environment: give as many at most, or more "
+            "--nb-env-per-actor, is 3",
         ),
         ("--lstm-size 5", "--minibatch-split: an LSTM learns from whole sequences, give sequences"),
     ],

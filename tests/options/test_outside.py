@@ -50,6 +50,7 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--agent nobody", "--agent: expected rainbow_iqn, rainbow, btr, impala,"),
         ("--agent nobody:Agent", f"{_NO_AGENT}'nobody:Agent' (module 'nobody' is neither installed nor in "),
         ("--agent linear_agent:Nothing", "--agent: linear_agent:Nothing cannot be imported: AttributeError: "),
+        ("--env corridor:make,hall:make", "--env: corridor:hall:make: a list names its module once: module:one,other"),
         ("--agent linear_agent:option", "--agent: expected a class with options_type"),
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
         ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),

@@ -47,7 +47,7 @@ def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
     assert scores == [0, 1, 2] and record.episodes == 3
     assert (card / record.model).is_file()
     page = (card / "README.md").read_text()
-    assert "3 episodes" in page and "--model <this folder>` evaluates" in page
+    assert "3 episodes" in page and "--model <this folder> --evaluation-episodes 3 --seed 7` evaluates" in page
     (model,) = yaml.safe_load(page.split("---\n")[1])["model-index"]
     assert model["results"][0]["metrics"][0]["value"] == "1.00 +/- 1.00"
 
@@ -55,7 +55,7 @@ def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
 def test_a_card_names_what_the_snapshot_may_not_import_by_itself(tmp_path: Path) -> None:
     args = dataclasses.replace(Args(), env="gymnasium:mine:Pole-v0", agent="mine:Agent", export=tmp_path)
     write_card(args, SAVED, evaluated(tmp_path, 1), 1, film=False)
-    words = "--model <this folder> --agent mine:Agent --env gymnasium:mine:Pole-v0` evaluates it again"
+    words = "--evaluation-episodes 1 --seed 7 --agent mine:Agent --env gymnasium:mine:Pole-v0` evaluates it again"
     assert words in (tmp_path / "README.md").read_text()
 
 
