@@ -15,8 +15,8 @@ _NORMALS: dict[str, type[Normal]] = {"tanh-normal": TanhNormal, "clipped-normal"
 
 
 def check_target_entropy(target: float, action: ActionSpec) -> None:
-    """Raise UserError for an entropy [nats] that no policy over these actions can have for long; a density can."""
-    if isinstance(action, Box):
+    """Raise UserError for an entropy [nats] that no policy over these actions can keep; 0 asks for none."""
+    if not target or isinstance(action, Box):  # a density has any
         return
     counts = (action.count,) if isinstance(action, Discrete) else action.counts
     if target >= (most := sum(map(math.log, counts))):

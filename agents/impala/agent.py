@@ -77,8 +77,8 @@ class Impala(SequenceAgent):
         self._entropy_cost = PositiveNumber(options.entropy_cost or 1, _ENTROPY_SPEED).to(self._device)
         self._learned = list(self.network.parameters())
         self._multipliers = list(self._entropy_cost.parameters()) if options.target_entropy else []
+        check_target_entropy(options.target_entropy, setup.environment.action)
         if options.target_entropy:
-            check_target_entropy(options.target_entropy, setup.environment.action)
             self.parts["entropy_cost"] = self._entropy_cost
         self._target: PolicyValueNetwork | None = None
         if options.impact_target_period:

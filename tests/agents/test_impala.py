@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from rainbow_iqn_apex.agents.distributions.spec import check_target_entropy
 from rainbow_iqn_apex.agents.impala.losses import Computed
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.environment_spec import Box, Discrete
 from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
 from tests.agents.sequences import ACTIONS, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
@@ -91,6 +93,8 @@ def test_an_entropy_that_no_policy_has_is_refused() -> None:
             agent_of(*words.split())
     for words in ("impala --target-entropy 1.0", "ppo --target-entropy 1.0"):
         agent_of(*words.split(), "--entropy-cost", "0")
+    check_target_entropy(0, Discrete(1))
+    check_target_entropy(9, Box(1))
 
 
 def test_actions_are_drawn_from_the_recorded_policy_and_evaluations_take_the_likeliest() -> None:
