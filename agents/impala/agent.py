@@ -20,7 +20,7 @@ from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
-from rainbow_iqn_apex.agents.ops.multipliers import LEAST, PositiveNumber
+from rainbow_iqn_apex.agents.ops.multipliers import Constraint
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RMSProp
@@ -33,7 +33,6 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
-_ENTROPY_SPEED = 10.0  # of the learned weight of the entropy
 _LARGEST_SHARE, _PRIORITY_EXPONENT = 0.9, 0.9  # of a sequence's priority (Kapturowski et al. 2019)
 
 
@@ -74,12 +73,13 @@ class Impala(SequenceAgent):
         """Make what updates need."""
         options = self._options
         self._losses = Losses(options, self._learning.discount, setup.ranks)
-        self._entropy_cost = PositiveNumber(options.entropy_cost or 1, _ENTROPY_SPEED).to(self._device)
+        least = Constraint(-options.target_entropy, options.entropy_cost or 1, ranks=setup.ranks)
+        self._least_entropy = least.to(self._device)
         self._learned = list(self.network.parameters())
-        self._multipliers = list(self._entropy_cost.parameters()) if options.target_entropy else []
+        self._multipliers = list(self._least_entropy.parameters()) if options.target_entropy else []
         check_target_entropy(options.target_entropy, setup.environment.action)
         if options.target_entropy:
-            self.parts["entropy_cost"] = self._entropy_cost
+            self.parts["entropy_cost"] = self._least_entropy.multiplier
         self._target: PolicyValueNetwork | None = None
         if options.impact_target_period:
             self._target, self._updates = copy.deepcopy(self.network).requires_grad_(False), UpdateCounter()
@@ -149,14 +149,12 @@ class Impala(SequenceAgent):
         now = self.network(inputs, recurrent)  # of T + 1 rows
         log_target = self._target(inputs, recurrent).log_policy[:-1] if self._target else None  # [T, B, A]
         computed = Computed(now.log_policy[:-1], now.value, log_target)
-        learned = self._options.target_entropy > 0
-        cost: Tensor | float = self._entropy_cost().detach() if learned else self._options.entropy_cost
+        price = self._least_entropy.price() if self._options.target_entropy else None
+        cost = self._options.entropy_cost if price is None else price
         loss, targets, metrics = self._losses(self._played(batch), computed, cost)
-        if learned:
-            metrics["entropy_cost"] = torch.as_tensor(cost)
-            excess = metrics["entropy"].detach() - self._options.target_entropy
-            excess = torch.where(metrics["entropy_cost"] > LEAST, excess, excess.clamp(max=0))  # as in `Constraint`
-            loss = loss + self._entropy_cost.exponent * excess
+        if price is not None:
+            metrics["entropy_cost"] = price
+            loss = loss + self._least_entropy.pressure(-metrics["entropy"], price)
         self._rms_prop.anneal(progress)
         metrics["gradient_norm"] = self._step([Objective(loss, self._learned, self._multipliers)])
         priorities = self._priorities(targets, now.value.detach(), batch.step_type[self.spec.prefix : -1])

@@ -61,10 +61,15 @@ class Constraint(nn.Module):
         return price
 
     def forward(self, quantity: Tensor) -> Tensor:
-        """Return α · quantity - p (quantity - bound) []: the first part moves what is charged, the second α alone.
+        """Return α · quantity - p (quantity - bound) []: the first part moves what is charged, the second α alone."""
+        price = self.price()
+        return price * quantity + self.pressure(quantity, price)
+
+    def pressure(self, quantity: Tensor, price: Tensor) -> Tensor:
+        """Return the second part [] alone, where something else charges the `price` of this moment.
 
         A multiplier of almost 0 does not shrink further, or it would not grow back in time.
         """
-        price, excess = self.price(), self._ranks.mean(quantity.detach()) - self._bound
+        excess = self._ranks.mean(quantity.detach()) - self._bound
         excess = torch.where(price > LEAST, excess, excess.clamp(min=0))
-        return price * quantity - self.multiplier.exponent * excess
+        return -self.multiplier.exponent * excess

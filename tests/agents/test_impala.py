@@ -71,7 +71,7 @@ def test_the_entropy_s_weight_is_learned_until_the_entropy_is_as_wanted(target: 
     # Mutation: the sign of the difference turned round.
     agent = agent_of("impala", "--target-entropy", str(target), "--lr-IMPALA", "3e-3", "--max-gradient-norm", "0")
     batch = in_order(play(agent, 200).chunks)
-    assert float(agent._entropy_cost().detach()) == pytest.approx(0.01), "it begins where --entropy-cost is"
+    assert float(agent._least_entropy.price()) == pytest.approx(0.01), "it begins where --entropy-cost is"
     entropies = [float(agent.update(batch, 0.0).metrics["entropy"]) for _ in range(600)]
     assert np.mean(entropies[-50:]) == pytest.approx(target, abs=0.15)
 
@@ -83,7 +83,7 @@ def test_the_entropy_s_weight_stays_where_it_can_grow_back_from() -> None:
     batch = in_order(play(agent, 100).chunks)
     for _ in range(200):
         agent.update(batch, 0.0)
-    assert 0.5e-8 < float(agent._entropy_cost().detach()) <= 1.1e-8
+    assert 0.5e-8 < float(agent._least_entropy.price()) <= 1.1e-8
 
 
 def test_an_entropy_that_no_policy_has_is_refused() -> None:
