@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from rainbow_iqn_apex.agents.foreign_snapshot import check_weights
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
@@ -61,17 +62,13 @@ def check_of_others(args: Args, agent: Agent) -> None:
     """
     if args.agent in AGENTS:
         return
-    published = agent.model.published()
-    for name, tensor in agent.model.state_dict().items():
-        if not isinstance(tensor, torch.Tensor):  # of get_extra_state
-            raise UserError(f"--agent: the network's {name} is no tensor: keep what else there is in a part of its own")
+    fault = check_weights(agent.model.state_dict())
+    for name, tensor in agent.model.published().items():
         dtype = str(tensor.dtype).removeprefix("torch.")
-        is_sent = dtype in {*DTYPES, "bfloat16"} or name not in published
-        if not (is_sent and tensor.isfinite().all()):
-            fault = "has values that are not finite" if is_sent else f"is of {dtype}, which cannot be sent to actors"
-            raise UserError(
-                f"--agent: the network's {name} {fault}: register a buffer that does not change with persistent=False"
-            )
+        if dtype not in {*DTYPES, "bfloat16"}:
+            fault = fault or f"{name} is of {dtype}, which cannot be sent to actors"
+    if fault:
+        raise UserError(f"--agent: the network's {fault}: keep it out of its state_dict, a buffer by persistent=False")
     snapshot.check_parts(agent)
 
 

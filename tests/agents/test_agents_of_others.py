@@ -71,7 +71,7 @@ def test_buffers_that_could_not_travel_are_told_at_the_beginning(buffer: torch.T
 def test_a_network_of_more_than_tensors_is_refused() -> None:
     agent = agent_of("impala")
     agent.network.extra = Extra()
-    with pytest.raises(UserError, match=r"^--agent: the network's extra\._extra_state is no tensor"):
+    with pytest.raises(UserError, match=r"^--agent: the network's extra\._extra_state is not a tensor of numbers"):
         check(agent)
 
 
