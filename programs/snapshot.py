@@ -240,7 +240,7 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
 def choose(path: Path, game: str | None) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
-    The newest is the checkpoint with the most steps; without a checkpoint, the kept weights with the most steps. The
+    Without one of the game alone, those of the lists that name it are meant. The newest is the checkpoint with the most steps; without a checkpoint, the kept weights with the most steps. The
     two are not compared: without lockstep, checkpoints count the learner's steps and kept weights the actors'.
     `best_model_<game>.pth` is never chosen: its scores were selected to be high.
 
@@ -260,6 +260,7 @@ def choose(path: Path, game: str | None) -> Path:
     found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
     games = ", ".join(sorted({of for *_, of in found}))
     fitting = [candidate for candidate in found if game in (None, candidate[-1])]
+    fitting = fitting or [candidate for candidate in found if f"-{game}-" in f"-{candidate[-1]}-"]  # lists with it
     if not fitting:
         name = f"model_{game or '<game>'}_<steps>.pth"
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
