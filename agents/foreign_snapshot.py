@@ -84,6 +84,8 @@ def misfits(
 def _line(name: str, saved: Any, wanted: Any) -> str:
     if name == "nb_actions":
         return f"--model: the snapshot chooses among {saved} actions, this environment has {wanted}"
+    if name == "history_length":  # the shapes show their product alone
+        return f"{flag_of(name)}: the snapshot's weights need {saved} pictures (of colour: times 3), here are {wanted}"
     return f"{flag_of(name)}: the snapshot's weights need {saved}, is {wanted}"
 
 
