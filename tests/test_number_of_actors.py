@@ -9,7 +9,7 @@ import pytest
 
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.programs import snapshot
-from tests.small import FREE, SHORT_CHAIN
+from tests.small import FAMILIES, FREE, SHORT_CHAIN
 from tests.system import LEARNER, Result, System
 
 OPTIONS = [*SHORT_CHAIN, *"--nb-env-per-actor 2 --evaluation-interval 1000".split()]
@@ -76,6 +76,22 @@ def test_rounds_that_a_killed_learner_has_not_saved_count_for_those_who_played_t
     assert 1 <= alone.first_round - staying.first_round <= 3, "rounds are published one ahead"
     rows = [sequence for actor, sequence in after["replay"]["ids"].tolist() if actor == 1]
     assert max(rows) > saved["counted"][1] + 1, "what the one that left has played until then is learned from"
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_round_of_an_on_policy_agent_has_its_rows_whatever_the_number(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: divide the steps that a round of the actors before had.
+    for steps, actors in ((700, 2), (900, 3), (1100, 1)):
+        for output in tmp_path.glob("*.txt"):
+            output.unlink()
+        options = [*FAMILIES["ppo"], "--T-max", str(steps)]
+        with System(redis_port, run_name, tmp_path, options, actors=actors) as system:
+            system.finish()
+    crews = [Crew(*crew) for crew in newest_checkpoint(tmp_path)["crews"]]
+    assert {crew.nb_actor for crew in crews} == {1, 2, 3} and {crew.env_steps for crew in crews} == {20}
 
 
 def newest_checkpoint(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
@@ -108,7 +107,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         progress, known = _find_run(learner_client, saved)
         agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
         check_of_others(args, agent)
-        limiter = _limiter(args, agent, saved)
+        limiter = make_limiter(args, agent.spec, saved.crews if saved else ())
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, learner_client, known)
         begin_together(team, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
@@ -248,20 +247,13 @@ def _find_run(learner_client: LearnerClient, saved: SavedRun | None) -> tuple[Pr
     return replace(saved.progress, run_id=renew(saved.progress.run_id)), None
 
 
-def _limiter(args: Args, agent: Agent, saved: SavedRun | None) -> RateLimiter:
-    """Return the limiter of a run with the number of actors that it has had."""
-    if saved is None:
-        return make_limiter(args, agent.spec, ())
-    return make_limiter(replace(args, nb_actor=saved.nb_actor), agent.spec, saved.crews)
-
-
 def _change_crew(
     args: Args, progress: Progress, limiter: RateLimiter, learner_client: LearnerClient, known: RunStatus | None
 ) -> RateLimiter:
     """Return the limiter of a resumed run that goes on with other actors; `known` is the run's record in Redis.
 
     A killed learner has published more rounds than it has saved. Actors that stay play these rounds to their end. A
-    leaving actor's part of the rounds that it has not finished is left out.
+    leaving actor's part of the rounds that it has not finished is left out: of all rounds, if it never came.
     """
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
@@ -269,6 +261,7 @@ def _change_crew(
     most = bound_of_earlier(args, progress, limiter, recorded).round
     published, playing = learner_client.rounds_under_way(progress.run_id, before, most)
     begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]
-    unfinished = [max(progress.round - 1, there.number) for actor, there in playing.items() if actor >= args.nb_actor]
+    leaving = [playing[actor].number if actor in playing else 0 for actor in range(args.nb_actor, before)]
+    unfinished = [max(progress.round - 1, number) for number in leaving]
     last = max([progress.round, published, *begun])
     return limiter.change(min([last, *unfinished]), last, args.nb_actor)

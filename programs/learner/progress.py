@@ -30,7 +30,7 @@ def bound_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, recor
     before, so there may be a round for each agent step.
     """
     unrecorded = _UNRECORDED_ROUNDS if recorded or progress.T_actors else 0
-    lost = recorded + unrecorded * limiter.wanted_steps < progress.T_actors
+    lost = recorded + unrecorded * limiter.most_steps < progress.T_actors
     steps = args.T_max if lost else max(recorded, progress.T_actors)
     rounds = limiter.round_of(min(steps, args.T_max))
     if not limiter.synchronize:
