@@ -24,6 +24,8 @@ class StepPace:
         self._progress = progress
         self._steps = agent.steps_per_update or args.replay_frequency
         self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
+        self._resumed_at = progress.T_actors
+        self._fills = False  # too little is in the buffer, at the beginning or after a loss
 
     @property
     def most_steps(self) -> int:
@@ -33,13 +35,20 @@ class StepPace:
     def begin(self) -> int:
         """Prepare the next round's updates; return the learner's step at which they begin.
 
-        Those of a run begin with the steps that were played before them.
+        Those of a run begin with the steps that were played before them. Nor are steps learned from that have filled a
+        replay again, which was lost.
         """
-        progress = self._progress
-        if progress.T_learner > 0:
-            return progress.T_learner
-        start = max(self._args.learn_start, progress.T_actors)
-        if start >= self._args.T_max:  # chunks of many environments fill at the same time
+        progress, known = self._progress, self._progress.T_learner
+        filled, self._fills = self._fills, False
+        if not known:
+            start = max(self._args.learn_start, progress.T_actors)
+        elif self._limiter.synchronize:
+            start = max(known, progress.T_actors)
+        else:
+            start = known + (progress.T_actors - self._resumed_at if filled else 0)
+        if start == known:
+            return known
+        if start >= self._args.T_max and not known:  # chunks of many environments fill at the same time
             raise UserError(
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
                 f"would be learned up to {self._args.T_max}: choose a larger one, fewer environments, or start afresh"
@@ -49,7 +58,10 @@ class StepPace:
 
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
-        return self._buffer.ready() and not (self._progress.T_learner and self._is_ahead())
+        if not self._buffer.ready():
+            self._fills = True
+            return False
+        return not (self._progress.T_learner and self._is_ahead())
 
     @property
     def awaited(self) -> str:
