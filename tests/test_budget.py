@@ -1,6 +1,7 @@
 """A run that cannot fit is refused before it starts, with the numbers."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.broker.upkeep import memory_use
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.memory.mixture import buffer
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
@@ -22,10 +24,13 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs import memory_needs, snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner import budget, buffers
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
+from tests.refusals.chunks import zeros_of
 from tests.specs import ATARI, CARTPOLE
 
 pytestmark = pytest.mark.redis
@@ -76,6 +81,8 @@ def test_a_log_beyond_maxmemory(
         ("--nb-actor 3 --nb-env-per-actor 5 --memory-capacity 239999", "15999 rows of each environment (15 of them)"),
         ("--nb-actor 3 --nb-env-per-actor 5 --memory-capacity 240000", None),
         ("--agent impala --nb-env-per-actor 8", None),
+        ("--agent r2d2 --preset cpu", None),
+        ("--agent r2d2 --preset cpu --nb-actor 2", "1562 rows of each environment (32 of them)"),
     ],
 )
 def test_few_rows_of_replay_for_each_environment_are_told(words: str, rows: str | None) -> None:
@@ -104,6 +111,30 @@ def test_chunks_that_the_learner_would_not_read() -> None:
     budget.check_chunk(spec(2200), ATARI)
     with pytest.raises(UserError, match=r"^--history-length: a chunk of 2466 rows has up to 17497.* 16777216 at most"):
         budget.check_chunk(spec(2400), ATARI)
+
+
+def test_a_chunk_with_the_state_of_a_large_network_is_read() -> None:
+    # Mutation: count the rows alone.
+    spec = ChunkSpec(1, 0, 4, 1, 4, 4, state=(("h", Field((40_000,), "float32")),), prioritised=False)
+    state = {"h": np.random.default_rng(1).random(40_000, np.float32)}  # which no compression makes smaller
+    message = MessageDecoder(spec, CARTPOLE, nb_env=1)(
+        encode_message(Chunk(0, 0, zeros_of(spec, CARTPOLE), state, None))
+    )
+    assert isinstance(message, Chunk) and np.array_equal(message.state["h"], state["h"])
+
+
+def test_a_queue_has_room_for_what_more_actors_have_left() -> None:
+    # Mutation: count the chunks of the actors that play now.
+    def rows(*numbers: int) -> int:
+        words = f"--agent impala --nb-env-per-actor 64 --nb-actor {numbers[-1]} --learn-start 1 --hidden-size 8"
+        args = options.parse(words.split(), "test", "")
+        agent = make_agent(args, CARTPOLE, torch.device("cpu"), learns=True, seed=1)
+        limiter = make_limiter(replace(args, nb_actor=numbers[0]), agent.spec, ())
+        for number in numbers[1:]:
+            limiter = limiter.change(3, 3, number)
+        return buffers.capacity(args, agent, limiter)
+
+    assert rows(4) == rows(4, 1) == rows(4, 1, 2) > rows(1)
 
 
 def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

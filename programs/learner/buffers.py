@@ -18,6 +18,7 @@ from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
 
+_SIZES = frozenset({"memory_capacity", "nb_actor", "nb_env_per_actor"})
 _ROWS_EACH = 16_000  # of an environment: two greedy episodes of Atari; with fewer, replay learned worse
 
 
@@ -32,14 +33,19 @@ def capacity(args: Args, agent: Learnable, limiter: RateLimiter) -> int:
     """Return the rows that the agent's buffer has room for: in lockstep, all of a round waits in a queue at once."""
     if agent.buffer == "replay":
         return args.memory_capacity
-    round_ = 2 * limiter.most_steps + args.nb_env * agent.spec.period  # an episode of one step has two rows
+    most = max(crew.nb_actor for crew in limiter.crews)  # what an earlier crew has left waiting is there, too
+    nb_env = args.nb_env * most // limiter.crews[-1].nb_actor
+    round_ = 2 * limiter.most_steps + nb_env * agent.spec.period  # an episode of one step has two rows
     return max(args.memory_capacity, (round_ if limiter.synchronize else 0) + args.batch_size * agent.spec.period)
 
 
 def few_rows(args: Args, agent: Learnable) -> str:
-    """Return a line about a replay with few rows for each environment; empty for another buffer, or enough rows."""
+    """Return a line about a replay with few rows for each environment; empty for another buffer, or enough rows.
+
+    A preset's own sizes are taken as they are, as they were chosen by what was learned with them.
+    """
     each = args.memory_capacity // args.nb_env
-    if agent.buffer != "replay" or each >= _ROWS_EACH:
+    if agent.buffer != "replay" or each >= _ROWS_EACH or not args.given & _SIZES:
         return ""
     return (
         f"Replay has room for {each} rows of each environment ({args.nb_env} of them); below {_ROWS_EACH} it holds few "

@@ -3,6 +3,7 @@
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_chunk
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
+from rainbow_iqn_apex.programs.learner.budget import chunk_bytes
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
 
 
@@ -14,8 +15,7 @@ class MessageDecoder:
         self._fields = spec.row_fields(environment)
         self._action = environment.action
         self._nb_env = nb_env  # of an actor
-        row = sum(field.nbytes for field in self._fields.values())
-        self._max_payload = 2 * spec.window * row + 65536
+        self._max_payload = 2 * chunk_bytes(spec, environment) + 65536
 
     def __call__(self, data: bytes) -> Message:
         """Decode a message."""
