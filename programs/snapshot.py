@@ -240,8 +240,9 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
 def choose(path: Path, game: str | None) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
-    Without one of the game alone, those of the lists that name it are meant. The newest is the checkpoint with the most steps; without a checkpoint, the kept weights with the most steps. The
-    two are not compared: without lockstep, checkpoints count the learner's steps and kept weights the actors'.
+    Without one of the game alone, those of the lists that name it are meant. The newest is the checkpoint with the most
+    steps; without a checkpoint, the kept weights with the most steps. The two are not compared: without lockstep,
+    checkpoints count the learner's steps and kept weights the actors'.
     `best_model_<game>.pth` is never chosen: its scores were selected to be high.
 
     Args:

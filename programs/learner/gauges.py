@@ -127,7 +127,7 @@ class LearnerGauges:
         """Return what changes slowly and costs milliseconds: ages, priorities, Redis."""
         values = self._redis()
         if (age := self._buffer.sampled_age()) is not None:
-            values["buffer/sampled_age"] = age * self._buffer.spec.period
+            values["buffer/sampled_age"] = age * self._buffer.spec.period * self._learners
         priorities = self._buffer.priorities(_PRIORITIES)
         if priorities is None:
             return Reading(values)

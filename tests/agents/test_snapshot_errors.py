@@ -53,7 +53,11 @@ def test_a_file_of_code_would_have_run(tmp_path: Path, legacy: bool) -> None:
     ("more", "actions", "lines"),
     [
         ("", 6, ["--model: the snapshot chooses among 5 actions, this environment has 6"]),
-        ("--history-length 4", 5, ["--history-length: the snapshot's weights need 3 pictures (of colour: times 3), here are 4"]),
+        (
+            "--history-length 4",
+            5,
+            ["--history-length: the snapshot's weights need 3 pictures (of colour: times 3), here are 4"],
+        ),
         ("--rainbow-only 1", 5, ["--agent: the snapshot's weights need rainbow_iqn, is rainbow"]),
         (
             "--rainbow-only 1 --hidden-size 14",
