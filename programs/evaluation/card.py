@@ -3,6 +3,8 @@
 Nothing is uploaded here. The hub reads the head of README.md, whose `model-index` has the score.
 """
 
+import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -13,9 +15,11 @@ import yaml
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, replace_file
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.registry import named_module
 from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.evaluation.settings import RULES
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
 from rainbow_iqn_apex.saber.report.settings import agent_name
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, write_evaluation
@@ -25,6 +29,7 @@ from rainbow_iqn_apex.saber.results.task import Task
 FILM = "replay.webm"  # the hub shows replay.mp4, for which OpenCV's wheels have no codec that browsers play
 NEW_FILM = f".{FILM}"  # until the card is written
 _LIBRARY = "rainbow-iqn-apex"
+_NOT_REPEATED = frozenset({"model", "rainbow_only"})  # the snapshot that training began from; `agent` says the same
 _VIDEO = f'\n<video src="{FILM}" controls></video>\n'
 _MARK = f"---\nlibrary_name: {_LIBRARY}\n"
 
@@ -45,7 +50,10 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     assert args.export is not None
     olds = set(args.export.glob("model_*.pth"))
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
-    snapshot.save_exported(args.export / name, saved)
+    trained = snapshot.settings_of(saved)
+    settings = trained | {"agent": args.agent} | log.record.settings
+    learned = settings | {"precision": args.precision} | {rule: trained[rule] for rule in RULES if rule in trained}
+    snapshot.save_exported(args.export / name, saved | {"settings": json.dumps(learned)})
     # The CSV may hold more episodes than this command asks for, of which the page has the means.
     record = replace(log.record, model=name, episodes=len(log.episodes))
     write_evaluation(args.export / "scores.csv", record, log.episodes)
@@ -53,9 +61,9 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
         (args.export / NEW_FILM).replace(args.export / FILM)
     else:
         (args.export / FILM).unlink(missing_ok=True)
-    settings = snapshot.settings_of(saved) | log.record.settings
+    kept = {key: value for key, value in settings.items() if value is not None and key not in _NOT_REPEATED}
     for file, text in (
-        ("settings.yaml", yaml.safe_dump(settings, allow_unicode=True)),
+        ("settings.yaml", yaml.safe_dump(kept, allow_unicode=True)),
         ("README.md", _page(args, log, action_repeat) + _VIDEO * film),
     ):
         with replace_file(args.export / file) as written:
@@ -71,8 +79,11 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
     protocol = protocol_of(log.record.settings)
     rules = protocol.sentence if protocol else "rules not recorded"
     trained = "" if log.record.trained_steps is None else f", trained for {log.record.trained_steps:,} agent steps"
-    named = f" --evaluation-episodes {len(records)} --seed {log.record.seed}"
-    named += f" --agent {args.agent}" * (":" in args.agent) + f" --env {args.env}" * bool(named_module(args.env))
+    values: dict[str, Any] = {"evaluation_episodes": len(records), "seed": log.record.seed}
+    values |= {"agent": args.agent} if ":" in args.agent else {}
+    values |= {"env": args.env} if named_module(args.env) else {}
+    values |= {name: args.get(name) for name in (*RULES, *args.marked("evaluation")) if name in args.given}
+    named = shlex.join(word for name, value in values.items() for word in (flag_of(name), str(value)))
     mean = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
     result = {
         "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
@@ -89,7 +100,7 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
 # {title} plays {args.task}
 
 A snapshot of [Rainbow-IQN Ape-X](https://arxiv.org/abs/1908.04683){trained}.
-`python test_multiple_seed.py --model <this folder>{named}` evaluates it again.
+`python test_multiple_seed.py --model <this folder> {named}` evaluates it again.
 
 Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its own (--seed {log.record.seed}).
 

@@ -18,7 +18,7 @@ from rainbow_iqn_apex.environments.registry import named_module
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.games import check_game
 
-_RULES = ("proba_sticky_actions", "disable_SABER_mode")
+RULES = ("proba_sticky_actions", "disable_SABER_mode")  # which the command decides, not the snapshot
 _PLAYED = frozenset({"env", "game"})
 _NAME = re.compile(r"[\w:./, -]{1,2000}")  # of a game or of anything else that a snapshot names
 
@@ -33,7 +33,8 @@ def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
         UserError: there is no such snapshot, or it cannot be evaluated with these settings.
     """
     assert args.model is not None
-    path = snapshot.choose(args.model, args.task if args.given & _PLAYED else None)
+    is_named = "game" in args.given or ("env" in args.given and args.env != "atari")
+    path = snapshot.choose(args.model, args.task if is_named else None, or_the_only=True)
     saved = snapshot.load(path, "--model")
     return network_args(replace(args, model=path), saved), saved
 
@@ -144,7 +145,7 @@ def _other_networks(args: Args, of_policy: dict[str, Any], shapes: set[str]) -> 
 def decisive_settings(args: Args, device: torch.device) -> dict[str, Any]:
     """Return the settings on which evaluated episodes depend, besides the weights; plain values."""
     played = ("env", "game") if args.env == "atari" else ("env",)
-    settings = {name: getattr(args, name) for name in (*played, *_RULES)}
+    settings = {name: getattr(args, name) for name in (*played, *RULES)}
     return (
         settings
         | args.marked("policy")
@@ -158,7 +159,7 @@ def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
     settings = _settings(args, saved)
     return [
         f"{flag_of(name)} is {getattr(args, name)}, and was {settings[name]} in training"
-        for name in _RULES
+        for name in RULES
         if settings.get(name, getattr(args, name)) != getattr(args, name)
     ]
 

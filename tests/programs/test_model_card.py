@@ -1,17 +1,20 @@
 """What a model card holds, of which the page is only one file."""
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
-from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation import program
 from rainbow_iqn_apex.programs.evaluation.card import write_card
 from rainbow_iqn_apex.programs.evaluation.workers import Task
@@ -57,6 +60,22 @@ def test_a_card_names_what_the_snapshot_may_not_import_by_itself(tmp_path: Path)
     write_card(args, SAVED, evaluated(tmp_path, 1), 1, film=False)
     words = "--evaluation-episodes 1 --seed 7 --agent mine:Agent --env gymnasium:mine:Pole-v0` evaluates it again"
     assert words in (tmp_path / "README.md").read_text()
+
+
+def test_what_a_card_says_repeats_its_evaluation(tmp_path: Path) -> None:
+    # Mutations: the settings of training alone, or with their None; the rules of an evaluation by their defaults.
+    trained = Args().replace(game="pong,breakout").settings
+    saved = SAVED | {"settings": json.dumps(trained | {"model": None})}
+    rules = {"disable_SABER_mode": True, "proba_sticky_actions": 0.0}
+    args = Args().replace(game="pong", export=tmp_path, **rules)
+    args = dataclasses.replace(args, given=frozenset(rules))
+    write_card(args, saved, evaluated(tmp_path, 1), 1, film=False)
+    words = "--evaluation-episodes 1 --seed 7 --proba-sticky-actions 0.0 --disable-SABER-mode True` evaluates it again"
+    assert words in (tmp_path / "README.md").read_text()
+    settings = snapshot.settings_of(torch.load(tmp_path / "model_pong_700.pth", weights_only=True))
+    assert (settings["game"], settings["precision"], settings["proba_sticky_actions"]) == ("pong", "auto", 0.25)
+    assert parse(["--config", str(tmp_path / "settings.yaml")], "test", "").task == "pong"
+    assert parse(["--disable-SABER-mode", "True"], "test", "").disable_SABER_mode
 
 
 class Players:
