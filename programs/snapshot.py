@@ -237,17 +237,18 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
     return folder / f"last_model_{game}_{steps}.pth"
 
 
-def choose(path: Path, game: str | None) -> Path:
+def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
-    Without one of the game alone, those of the lists that name it are meant. The newest is the checkpoint with the most
-    steps; without a checkpoint, the kept weights with the most steps. The two are not compared: without lockstep,
-    checkpoints count the learner's steps and kept weights the actors'.
+    The newest is the checkpoint with the most steps; without a checkpoint, the kept weights with the most steps. The
+    two are not compared: without lockstep, checkpoints count the learner's steps and kept weights the actors'.
     `best_model_<game>.pth` is never chosen: its scores were selected to be high.
 
     Args:
         path: a file, which is taken as it is, or a folder.
         game: as it stands in the names of files; None for the only game in the folder.
+        or_the_only: takes the snapshots of the only run in the folder in the place of the game's, which that run may
+            have played with others: its settings name them.
 
     Raises:
         UserError: the folder cannot be read, or holds no snapshot of the game, or of several where `game` is None.
@@ -261,7 +262,8 @@ def choose(path: Path, game: str | None) -> Path:
     found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
     games = ", ".join(sorted({of for *_, of in found}))
     fitting = [candidate for candidate in found if game in (None, candidate[-1])]
-    fitting = fitting or [candidate for candidate in found if f"-{game}-" in f"-{candidate[-1]}-"]  # lists with it
+    if or_the_only and not fitting and ", " not in games:
+        fitting = found
     if not fitting:
         name = f"model_{game or '<game>'}_<steps>.pth"
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
