@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import is_there
 from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.environments.entries import EnvId, entries, task_name
 from rainbow_iqn_apex.environments.interface import OwnOptions
@@ -338,7 +339,7 @@ def _combinations(args: Args) -> list[str]:
     if args.learn_start >= args.T_max:
         errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
     plays = args.id_actor >= 0 or args.id_eval_actor >= 0  # then the weights come from the learner
-    if args.model is not None and not plays and not (args.model.is_file() or args.model.is_dir()):
+    if args.model is not None and not plays and not is_there(args.model):
         errors.append(f"--model: no such file or folder: {args.model}")
     if args.inference_port and not args.inference_host:
         errors.append("--inference-port: is for other machines; name this one with --inference-host, too")

@@ -11,6 +11,14 @@ from typing import BinaryIO
 from rainbow_iqn_apex.common.errors import UserError
 
 
+def is_there(path: Path) -> bool:
+    """Return whether a file or folder is there for this user; a name may be too long, or in a folder that is closed."""
+    try:
+        return path.is_file() or path.is_dir()
+    except OSError:
+        return False
+
+
 @contextmanager
 def replace_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a binary file whose content becomes `path`, all at once, when the block ends without an exception.

@@ -111,7 +111,7 @@ def find_environment(env: str) -> Entry | None:
     Raises UserError if the environment's module cannot be imported, or makes none.
     """
     if not (place := outside(env)):
-        return ENVIRONMENTS[env.partition(":")[0]]
+        return ENVIRONMENTS.get(env.partition(":")[0])
     if not plugins.module_exists(place):
         return None
     make = plugins.load("--env", place)

@@ -25,6 +25,8 @@ def _errors(environment: str, game: str) -> list[str]:
     env, colon, name = environment.partition(":")
     if outside(environment):
         errors += _outside_errors(environment)
+    elif env not in ENVIRONMENTS:
+        errors.append(f"--env: expected {_EXPECTED.removeprefix('--env ')}, got {environment!r}")
     elif (example := ENVIRONMENTS[env].example) and not name:
         errors.append(f"--env: {env} needs a name, as in {env}:{example}")
     elif colon and not example:

@@ -54,9 +54,9 @@ def read(path: Path, wanted: Wanted) -> Iterator[Entry]:
 
 
 def _text(path: Path, wanted: Wanted) -> str:
-    if not path.is_file():
-        raise UserError(f"{wanted.absent}{path}; {wanted.lines} in YAML")
     try:
+        if not path.is_file():
+            raise UserError(f"{wanted.absent}{path}; {wanted.lines} in YAML")
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         text = data.decode("utf-8-sig")

@@ -156,6 +156,11 @@ _NO_LOCKSTEP = "--agent reinforce --synchronize-actors-with-learner 0"
         ("--model=", f"--model: {_PATH}"),
         ("--record=", f"--record: {_PATH}"),
         ("--game PongNoFrameskip-v4", "--game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
+        (
+            "--env ''",
+            "--env: expected atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make, got ''",
+        ),
+        (f"--model {'x' * 300}", f"--model: no such file or folder: {'x' * 300}"),
         ("--env atari:", "--env: expected atari alone, got 'atari:'; --game names the game"),
         ("--env atari:pong", "--env: expected atari alone, got 'atari:pong'; --game names the game"),
         ("--env gymnasium", "--env: gymnasium needs a name, as in gymnasium:CartPole-v1"),

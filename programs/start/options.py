@@ -175,7 +175,9 @@ def read_hosts(path: Path | None, given: Mapping[str, Any], rest: list[str]) -> 
 
 
 def continuation(script: Sequence[str], words: Sequence[str]) -> str:
-    """Return the command that goes on with a run, to be copied into a shell."""
+    """Return the command that goes on with a run, to be copied into a shell; a call in Python by its name."""
+    if script[-1].endswith("()"):
+        return f"the same call of {script[-1]}"
     kept = [
         word
         for before, word in zip(["", *words], words, strict=False)

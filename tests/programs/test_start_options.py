@@ -147,6 +147,7 @@ def test_a_run_goes_on_by_the_same_command_without_the_permission_for_once(once:
     words = shlex.split(f"--path-to-results 'my results' {once} --game pong")
     kept = ["--path-to-results", "my results", "--game", "pong"]
     assert shlex.split(continuation(["bash", "a copy/start.sh"], words)) == ["bash", "a copy/start.sh", *kept]
+    assert continuation(["bash", "train()"], words) == "the same call of train()"
 
 
 def test_the_help_explains_every_option_of_the_script() -> None:
