@@ -7,11 +7,10 @@ from importlib import import_module
 from rainbow_iqn_apex.programs import processor
 
 TABLE = {
-    "speed": "environment, replay, networks, families, transport and system, one after the other: 20 minutes",
+    "speed": "environment, replay, networks, transport and system, one after the other: eight minutes",
     "environment": "frames a second of the Atari environment, beside the bare emulator and other environments",
     "replay": "samples and new priorities a second of replay, beside a bare gather and other replays",
     "networks": "how fast the paper's network acts and learns, beside its matrix products",
-    "families": "how fast IMPALA and R2D2 act and learn, beside their products, and how sequences get to an update",
     "transport": "transitions a second from actors through Redis into the replay, and their bytes",
     "masters": "transitions a second through one Redis server, and through one and three masters of a cluster",
     "system": "agent steps a second of learner, actor and Redis together, and how idle the learner is",

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.saber.results.run_record import commit
 
 Work = Callable[[], object]
-Clock = Callable[[], float]  # seconds
 
 
 @dataclass(frozen=True)
@@ -61,15 +59,13 @@ class Comparison:
 
 def compare(
     name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1,
-    wanted: dict[str, float] | None = None, slice_s: float = 0.4, clock: Clock = time.perf_counter,
+    wanted: dict[str, float] | None = None, slice_s: float = 0.4,
 ) -> Comparison:  # fmt: skip
-    """Measure each work in turn, a slice of `clock` in each repeat; `per_call` is what one call does, in `unit`s."""
+    """Measure each work in turn, a slice of time in each repeat; `per_call` is what one call does, in `unit`s."""
     for work in works.values():
         work()  # what is made or compiled once
     slice_s = 0.02 if args.quick else slice_s
-    measured = [
-        {name: _rate(work, slice_s, clock) * per_call for name, work in works.items()} for _ in range(args.repeats)
-    ]
+    measured = [{name: _rate(work, slice_s) * per_call for name, work in works.items()} for _ in range(args.repeats)]
     return beside_first(name, unit, {work: [m[work] for m in measured] for work in works}, wanted)
 
 
@@ -85,14 +81,14 @@ def beside_first(
     return Comparison(name, tuple(found), wanted or {})
 
 
-def _rate(work: Work, slice_s: float, clock: Clock) -> float:
-    """Return calls a second, of the median call: a shared machine stalls now and then. The slice is one of `clock`."""
+def _rate(work: Work, slice_s: float) -> float:
+    """Return calls a second, of the median call: a shared machine stalls now and then."""
     took: list[float] = []
-    end = clock() + slice_s
-    while len(took) < 3 or clock() < end:
-        start = clock()
+    end = time.perf_counter() + slice_s
+    while len(took) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
         work()
-        took.append(clock() - start)
+        took.append(time.perf_counter() - start)
     return 1 / statistics.median(took)
 
 
@@ -106,10 +102,6 @@ def table(comparison: Comparison) -> str:
         spread = f"{rate.ratio:.3g} ({min(rate.ratios):.3g} to {max(rate.ratios):.3g})"
         lines.append(f"| {rate.name} | {rate.median:,.4g} {rate.unit} | {spread} | {wanted} |")
     return "\n".join(lines)
-
-
-# By this process's processor time, which others change little.
-compare_processor_time = partial(compare, slice_s=0.2, clock=time.process_time)
 
 
 @contextmanager
