@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import ALL_GROUPS
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import config_file
@@ -103,7 +102,6 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
     ("text", "error"),
     [
         ("batch_sizes: 3", "batch_sizes: no such option; did you mean batch_size"),
-        ("batch-sizes: 3", "batch-sizes: no such option; did you mean batch-size"),
         ("t_max: 3", "t_max: no such option; did you mean T_max"),
         ("xyzzy: 3", "xyzzy: no such option; --help lists all"),
         ("? [a]\n: 3", "line 1: expected the name of an option"),
@@ -112,21 +110,12 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
         ("seed: 1\nseed: 1", "seed: is given twice, first as seed; leave out one of them"),
         ("T-max: 1e6\nT_max: 1e7", "T_max: is given twice, first as T-max; leave out one of them"),
         ("batch_size: many", "batch_size: expected a whole number, got 'many'"),
-        ("batch_size: true", "batch_size: expected a whole number, got 'true'"),
         ("discount: .nan", "discount: expected a finite number, got '.nan'"),
         ("disable_cuda: maybe", "disable_cuda: expected 0, 1, true, false, yes or no, got 'maybe'"),
         ("render:", "render: expected a value"),
-        ("seed: ~", "seed: expected a value"),
         ("game: [pong]", "game: expected a single value, got a list"),
         ("game: {pong: 1}", "game: expected a single value, got a mapping"),
         ("batch_size: 0", "batch_size: must be above 0, is 0"),
-        ("atoms: 1", "atoms: must lie in 2 to 10000, is 1"),
-        (
-            "agent: dqn",
-            f"agent: expected {', '.join(AGENTS)} or package.module:Class, got 'dqn'",
-        ),
-        ("preset: tpu", "preset: expected paper, cpu or fast, got 'tpu'"),
-        ("game: PongNoFrameskip-v4", "game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
         ("T_max: 5", "T_max: must exceed --learn-start 80000, is 5"),
         ("run_name: !!python/object/apply:os.getpid []", "run_name: expected a single value, got a list"),
         ("run_name: !!python/name:os.getpid x", "run_name: expected a value without a tag"),

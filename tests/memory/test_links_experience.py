@@ -219,18 +219,6 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
         assert rounds_of(own_client, "run") == expected(4)[2:]
 
 
-@pytest.mark.slow
-def test_a_server_that_stays_away_ends_the_actor(
-    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
-    with actor_link(own_client, "run") as actor:
-        own_server.stop()
-        for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):
-            with pytest.raises(RunError):
-                use()
-
-
 def test_an_actor_with_a_state_waits_until_the_learner_has_shown_that_it_lives(client: Client, run_name: str) -> None:
     """A killed learner's record may be older than what the next one goes on from, but a server may still hold it."""
     lease_key = Keys(run_name, "id").learner_lease
