@@ -54,6 +54,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--game", required=True, help="of Atari")
     running.add_argument("--minutes", type=float, nargs="+", default=[], help="of training [30, without --frames]")
     running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
+    running.add_argument(
+        "--T-max", type=int, metavar="STEPS", help="of the run, towards which rates fall [its default]"
+    )
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
     running.add_argument("--logs", type=Path, metavar="FOLDER", help="a new one, for logs that saber_report.py reads")
@@ -90,6 +93,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
 def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Train for so long, evaluate what was learned, and go on; raises RunError if a program fails."""
     words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
+    words += ["--T-max", str(args.T_max)] if args.T_max else []
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
     described = describe("", args.game, args.seed, command, settings)
@@ -110,7 +114,7 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 raise RunError("no episode has ended; --minutes: give more of them")
             evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
             yield described | {
-                "configuration": f"{_PREFIX}{mark.name}-{args.agent}",
+                "configuration": f"{_PREFIX}{mark.name}{'-annealed' if args.T_max else ''}-{args.agent}",
                 "minutes": round(spent / 60, 2),
                 "agent_steps": passed[-1].steps,
                 "training": summary([record.score_saber for record in records[-_LAST:]]),
