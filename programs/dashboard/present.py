@@ -50,8 +50,8 @@ def _run(overview: Overview) -> dict[str, Any]:
     return {
         "name": text(overview.name, _MAX_NAME),
         "id": text(record.run_id, _MAX_NAME),
-        "status": record.status,
-        "is_over": record.over,
+        "status": overview.status or record.status,
+        "is_over": record.over or overview.status == "abandoned",
         "owner": text(record.owner) if record.owner else "",
         "agent": text(overview.setting("agent") or "", _MAX_NAME),
         "task": text(Task(task_of(overview), str(overview.setting("env") or "atari")).title, _MAX_NAME),

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.saber.results.reference_lines import reference_lines, refe
 from rainbow_iqn_apex.saber.results.training_log import HEADER
 
 _MOST_RUNS = 100
+_MOST_FOLDERS = 10_000  # of a folder, in the order of their names
 _DEPTH = 3  # folders below the results folder
 _SEARCH_S = 10.0  # between searches for runs
 _MOST_COMPARED = 8
@@ -138,11 +139,11 @@ class Results:
 
 
 def find_runs(results: Path) -> list[RunKey]:
-    """Return the runs whose training log lies in the folder or some folders below, the newest log first."""
+    """Return the runs with the newest training logs in the folder or some folders below, the newest first."""
     found = []
     for place, folders, files in os.walk(results):
         folder = Path(place).relative_to(results)
-        folders[:] = sorted(folders)[:_MOST_RUNS] if len(folder.parts) < _DEPTH else []
+        folders[:] = sorted(folders)[:_MOST_FOLDERS] if len(folder.parts) < _DEPTH else []
         logs = (Path(place, name) for name in sorted(files) if name.endswith(".csv"))
         found += [
             (status.st_mtime, RunKey(folder.as_posix(), path.stem))

@@ -70,6 +70,15 @@ def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Pat
     assert find_runs(tmp_path / "missing") == []
 
 
+def test_the_newest_runs_are_found_among_many(tmp_path: Path) -> None:
+    # Mutation: look into the first hundred folders alone.
+    for number in range(120):
+        write_run(tmp_path / f"seed-{number:03}", "pong", 1)
+        os.utime(tmp_path / f"seed-{number:03}" / "pong.csv", (1e9 + number, 1e9 + number))
+    found = [key.title for key in find_runs(tmp_path)]
+    assert found == [f"seed-{number:03}/pong" for number in range(119, 19, -1)]
+
+
 def test_a_folder_whose_name_is_not_utf_8_has_a_title_that_is(tmp_path: Path) -> None:
     # Mutation: the name as Python reads it, which no page can be sent.
     write_run(tmp_path / os.fsdecode(b"r\xff"), "pong", 1)

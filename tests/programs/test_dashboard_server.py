@@ -97,6 +97,14 @@ def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int |
     assert json.loads(json.dumps(found, allow_nan=False))["run"]["t_max"] == shown
 
 
+def test_an_abandoned_run_is_shown_as_one() -> None:
+    # Mutation: the status of its record, which its learner has left as running.
+    record = RunStatus("id", "running", {"game": "pong"}, 0, 0)
+    overview = Overview("run", record, (Process("learner", 0, None, 0.0),), (), "abandoned")
+    run = present(LastOverview(overview, 1.0, ""))["run"]
+    assert (run["status"], run["is_over"]) == ("abandoned", True)
+
+
 def texts(shown: Any) -> list[str]:
     return [event["text"] for event in shown["events"]]
 
