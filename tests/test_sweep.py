@@ -3,6 +3,7 @@
 import fcntl
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep import program
 from rainbow_iqn_apex.programs.sweep.program import planned
-from rainbow_iqn_apex.programs.sweep.runs import State
+from rainbow_iqn_apex.programs.sweep.runs import State, port_for
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, present_start, write_record
 from tests.deadline import wait_until
 from tests.processes import ROOT, Ended, Process, Processes, clean_environment, run
@@ -247,6 +248,18 @@ def test_an_array_of_slurm_runs_each_by_its_name(folder: Path, processes: Proces
     assert call(folder, "--slurm").succeeded() == "all 2 runs have finished\n"
     ports = [json.loads((folder / "results" / "s" / name / "sweep.json").read_text())["port"] for name in NAMES[:2]]
     assert ports[0] != ports[1]
+
+
+def test_a_port_that_another_has_taken_first_is_given_up(folder: Path) -> None:
+    # Mutations: keep it; give up that of a run whose server may be at work still.
+    write(folder, CARTPOLE + "seeds: [1]\n")
+    (only,) = planned(folder / "s.yaml", folder / "r")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        only.write(State(taken, 0))
+        assert port_for(only, [only], taken + 1) > taken
+        (only.folder / "appendonlydir").mkdir()
+        assert port_for(only, [only], taken + 1) == taken
 
 
 def test_a_run_that_another_sweep_has_at_work_is_waited_for(folder: Path, processes: Processes) -> None:

@@ -45,7 +45,7 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
         except Stopped:
             in_order = sweep.stop()
             view.say(f"go on from here with: {command_line.compose(PROGRAM, {})} {shlex.join(argv)}")
-            return 0 if in_order else 1
+            return 0 if in_order and not sweep.has_failed else 1
         finally:
             sweep.stop()  # also after an error
         if all(run.is_finished() for run in runs) or (failed and not given.only):

@@ -160,9 +160,10 @@ def _wrong_folders(names: Sequence[str]) -> Iterator[str]:
 def port_for(run: Run, runs: Sequence[Run], first: int) -> int:
     """Return the port of a run's Redis server: that of its earlier starts, else one that is free.
 
-    Runs whose number differs try different ports, so they may be started at the same time, also on several machines.
+    If another server has taken the port before the run's own has ever kept anything, it gets another one. Runs whose
+    number differs try different ports, so they may be started at the same time, also on several machines.
     """
-    if state := run.state():
+    if (state := run.state()) and (_is_free(state.port) or (run.folder / "appendonlydir").exists()):
         return state.port
     taken = {state.port for other in runs if (state := other.state())}
     for port in range(first + run.index, _LAST_PORT + 1, len(runs)):

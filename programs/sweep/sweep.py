@@ -36,6 +36,11 @@ class Sweep:
             pauses += 1
             stop.pause()
         self._view.say(summary([self._row(run) for run in self._runs]))
+        return self.has_failed
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a run has failed."""
         return bool(self._count("failed"))
 
     def _count(self, *states: str) -> int:
@@ -62,7 +67,8 @@ class Sweep:
                 return
             state = State(port_for(run, self._every, self._port), 0)
             run.write(state)
-            gpu = self._gpus[place % len(self._gpus)] if self._gpus else None
+            turn = place if self._at_once > 1 else run.index  # of an array's tasks, each has one run
+            gpu = self._gpus[turn % len(self._gpus)] if self._gpus else None
             self._running[place] = Process(run, state, lock, gpu)
         self._states[run.name] = "running"
         self._view.say(f"{run.name} has started; its lines are in {run.folder / LOG}")
