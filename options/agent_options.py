@@ -73,6 +73,11 @@ class AgentOptions:
         return self.UNUSED
 
     @property
+    def rate_falls(self) -> bool:
+        """Whether the learning rate falls to 0 at --T-max."""
+        return False
+
+    @property
     def optimiser_steps(self) -> int:
         """Return how many steps the optimiser makes in a call of `Agent.update`."""
         return 1

@@ -75,3 +75,8 @@ class ImpalaOptions(MixtureOptions):
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )
+
+    @property
+    def rate_falls(self) -> bool:
+        """Whether the learning rate falls to 0 at --T-max."""
+        return True

@@ -157,6 +157,12 @@ def _describe(args: Args, expected: str) -> None:
             print(announce_preset(args.preset, agent, pictures=args.sees_pictures), flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
+    if args.own.rate_falls and "T_max" not in args.given:
+        print(
+            f"The learning rate falls to 0 at --T-max, {args.T_max:,} agent steps: give those that you will train, as "
+            "a run that is stopped long before has learned less",
+            flush=True,
+        )
     print(f"What to expect: {expected}", flush=True)
 
 
