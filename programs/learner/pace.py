@@ -17,8 +17,17 @@ class StepPace:
     waits for rows.
     """
 
-    def __init__(self, args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
+    def __init__(
+        self,
+        args: Args,
+        agent: Learnable,
+        buffer: Buffer,
+        limiter: RateLimiter,
+        progress: Progress,
+        team: Team = SINGLE,
+    ) -> None:
         self._args = args
+        self._team = team
         self._buffer = buffer
         self._limiter = limiter
         self._progress = progress
@@ -39,15 +48,15 @@ class StepPace:
         replay again, which was lost.
         """
         progress, known = self._progress, self._progress.T_learner
-        filled, self._fills = self._fills, False
+        is_filled, self._fills = self._team.total(int(self._fills))[0] > 0, False
+        if known and not is_filled:
+            return known
         if not known:
             start = max(self._args.learn_start, progress.T_actors)
         elif self._limiter.synchronize:
             start = max(known, progress.T_actors)
         else:
-            start = known + (progress.T_actors - self._resumed_at if filled else 0)
-        if start == known:
-            return known
+            start = max(known, min(known + progress.T_actors - self._resumed_at, self._args.T_max))
         if start >= self._args.T_max and not known:  # chunks of many environments fill at the same time
             raise UserError(
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
@@ -163,7 +172,7 @@ def make_pace(
     """Return the pace of an agent with its buffer."""
     if buffer.fresh is not None:
         return QueuePace(args, buffer.fresh, limiter, progress, team)
-    return StepPace(args, agent, buffer, limiter, progress)
+    return StepPace(args, agent, buffer, limiter, progress, team)
 
 
 def share_learned(args: Args, T: int) -> float:

@@ -81,32 +81,47 @@ def test_a_round_has_updates_for_the_steps_that_were_played(
     assert [updates(pace, progress) for _ in rounds] == rounds
 
 
+def refilled_pace(progress: Progress, rows: list[int], *more: str) -> StepPace:
+    """Return a pace that finds a replay without enough rows, until there is one in `rows`."""
+    agent: Any = SimpleNamespace(steps_per_update=10)
+    buffer: Any = SimpleNamespace(ready=lambda: bool(rows))
+    args = arguments("--agent", "r2d2", *more)
+    pace = StepPace(args, agent, buffer, limiter_of(synchronize=args.synchronize_actors_with_learner), progress)
+    assert pace.may_update() == bool(rows)
+    return pace
+
+
 def test_steps_that_fill_a_lost_replay_again_are_not_learned_from() -> None:
-    # Mutation: go on where the updates were before the loss.
-    progress = Progress("run", T_actors=400, T_learner=440, round_end=440)
-    pace = step_pace(progress)
-    assert pace.begin() == 440, "no loss: the round that is played now is learned from already"
-    progress.T_actors = 560
-    assert updates(pace, progress)[-1] == 600 == progress.round_end - 40
-    progress.T_actors = 600
-    assert updates(pace, progress)[-1] == 640
+    # Mutations: go on where the updates were before the loss; do so without a loss.
+    for rows, first in (list[int](), 570), ([1], 450):
+        progress = Progress("run", T_actors=400, T_learner=440, round_end=480)
+        pace = refilled_pace(progress, rows)
+        progress.T_actors = 560
+        rows.append(1)
+        made = updates(pace, progress)
+        assert (made[0], made[-1]) == (first, first + 30)
+        progress.T_actors = 600
+        assert updates(pace, progress)[0] == made[-1] + 10
+    progress = Progress("run", T_actors=400, T_learner=440, round_end=480)
+    pace = refilled_pace(progress, rows := [])
+    rows.append(1)
     progress.T_actors = 1200
     assert updates(pace, progress) == [] and progress.T_learner == 1200, "the run ends"
 
 
 def test_without_lockstep_they_bring_no_burst_of_updates() -> None:
     # Mutation: the same as in lockstep, where a learner that is behind would catch up by no update.
-    for lost, ends in ((True, [*range(540, 601, 10)]), (False, [*range(440, 481, 10)])):
+    for rows, ends in (list[int](), [*range(540, 601, 10)]), ([1], [*range(440, 481, 10)]):
         progress = Progress("run", T_actors=500, T_learner=430, round_end=440)
-        rows = [] if lost else [1]
-        buffer: Any = SimpleNamespace(ready=lambda rows=rows: rows)
-        args, agent = arguments("--agent", "r2d2", *FREE), SimpleNamespace(steps_per_update=10)
-        pace = StepPace(args, agent, buffer, limiter_of(synchronize=False), progress)  # type: ignore[arg-type]
-        assert pace.may_update() != lost
+        pace = refilled_pace(progress, rows, *FREE)
         progress.T_actors = 600
         rows.append(1)
         assert pace.may_update()
         assert updates(pace, progress) + updates(pace, progress) == ends
+    progress = Progress("run", T_actors=500, T_learner=930, round_end=940)
+    pace = refilled_pace(progress, [], *FREE)
+    progress.T_actors = 700
+    assert pace.begin() == 1000, "not beyond T-max"
 
 
 def test_a_run_that_could_learn_nothing_up_to_its_end_is_refused() -> None:
