@@ -136,11 +136,6 @@ _NO_LOCKSTEP = "--agent reinforce --synchronize-actors-with-learner 0"
         (_NO_LOCKSTEP, _TURNS),
         (f"{_NO_LOCKSTEP} --force", _TURNS),
         (f"{_NO_LOCKSTEP} --nb-actor 6", _TURNS),
-        (
-            "--agent r2d2 --batch-size 1 --sequence-period 10 --samples-per-insert 11",
-            "--samples-per-insert: an update for each agent step samples --batch-size 1 times --sequence-period 10 at "
-            "most, is 11",
-        ),
         ("--preset other", "--preset: expected paper, cpu or fast, got 'other'"),
         (
             "--architecture other",

@@ -29,6 +29,7 @@ from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.agents.target_network import UpdateCounter
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
@@ -65,7 +66,13 @@ class R2d2(SequenceAgent):
         self._options, self._learning = options, setup.learning
         self.generator, self._device = setup.generator, setup.generator.device
         length, period = options.sequence_length, options.sequence_period
-        self.steps_per_update = max(1, round(setup.learning.batch_size * period / options.samples_per_insert))
+        most = setup.learning.batch_size * period  # times a row is sampled, if there is an update for each agent step
+        if options.samples_per_insert > most:
+            raise UserError(
+                f"--samples-per-insert: must not exceed --batch-size {setup.learning.batch_size} times "
+                f"--sequence-period {period}, is {options.samples_per_insert:g}"
+            )
+        self.steps_per_update = round(most / options.samples_per_insert)
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
         self.spec = ChunkSpec(
             setup.learning.history_length, options.burn_in, length, options.multi_step, period, length,

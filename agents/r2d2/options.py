@@ -78,15 +78,6 @@ class R2d2Options(SequenceOptions):
     lr_R2D2: float = option(1e-4, "Adam's learning rate", above=0)
     adam_eps_R2D2: float = option(1e-3, "Adam's epsilon", above=0)
 
-    def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - no round is divided
-        """Return whether an update for each agent step samples less than wanted."""
-        if batch_size * self.sequence_period >= self.samples_per_insert:
-            return []
-        return [
-            f"--samples-per-insert: an update for each agent step samples --batch-size {batch_size} times "
-            f"--sequence-period {self.sequence_period} at most, is {self.samples_per_insert:g}"
-        ]
-
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""
         if self.sequence_period <= self.sequence_length:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents.r2d2.agent import exploration_rates
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
 from tests.agents.ops.test_rescaling import h, h_inverse
@@ -170,3 +171,6 @@ def test_updates_stand_for_as_many_steps_as_make_their_samples() -> None:
     agent = agent_of("r2d2", "--samples-per-insert", "0.5")
     assert agent.steps_per_update == 4 * 4 / 0.5, "4 sequences a batch, a new one every 4 rows"
     assert agent._options.WAITS_FOR_ROWS
+    assert agent_of("r2d2", "--samples-per-insert", "16").steps_per_update == 1
+    with pytest.raises(UserError, match=r"^--samples-per-insert: must not exceed --batch-size 4 times .* 4, is 17$"):
+        agent_of("r2d2", "--samples-per-insert", "17")
