@@ -17,7 +17,6 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, replace_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
-from rainbow_iqn_apex.environments.registry import named_module
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.settings import RULES
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
@@ -52,7 +51,7 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     trained = snapshot.settings_of(saved)
     settings = trained | {"agent": args.agent} | log.record.settings
-    learned = settings | {"precision": args.precision} | {rule: trained[rule] for rule in RULES if rule in trained}
+    learned = {key: value for key, value in settings.items() if key not in RULES} | trained
     snapshot.save_exported(args.export / name, saved | {"settings": json.dumps(learned)})
     # The CSV may hold more episodes than this command asks for, of which the page has the means.
     record = replace(log.record, model=name, episodes=len(log.episodes))
@@ -81,8 +80,14 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
     trained = "" if log.record.trained_steps is None else f", trained for {log.record.trained_steps:,} agent steps"
     values: dict[str, Any] = {"evaluation_episodes": len(records), "seed": log.record.seed}
     values |= {"agent": args.agent} if ":" in args.agent else {}
-    values |= {"env": args.env} if named_module(args.env) else {}
-    values |= {name: args.get(name) for name in (*RULES, *args.marked("evaluation")) if name in args.given}
+    values |= {"game": args.game} if args.env == "atari" else {"env": args.env}
+    asked = (
+        *RULES,
+        "precision",
+        *args.marked("evaluation"),
+        *(("force", *args.marked("policy")) if args.force else ()),
+    )
+    values |= {name: args.get(name) for name in asked if name in args.given}
     named = shlex.join(word for name, value in values.items() for word in (flag_of(name), str(value)))
     mean = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
     result = {

@@ -50,7 +50,9 @@ def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
     assert scores == [0, 1, 2] and record.episodes == 3
     assert (card / record.model).is_file()
     page = (card / "README.md").read_text()
-    assert "3 episodes" in page and "--model <this folder> --evaluation-episodes 3 --seed 7` evaluates" in page
+    assert (
+        "3 episodes" in page and "--model <this folder> --evaluation-episodes 3 --seed 7 --game pong` evaluates" in page
+    )
     (model,) = yaml.safe_load(page.split("---\n")[1])["model-index"]
     assert model["results"][0]["metrics"][0]["value"] == "1.00 +/- 1.00"
 
@@ -63,19 +65,24 @@ def test_a_card_names_what_the_snapshot_may_not_import_by_itself(tmp_path: Path)
 
 
 def test_what_a_card_says_repeats_its_evaluation(tmp_path: Path) -> None:
-    # Mutations: the settings of training alone, or with their None; the rules of an evaluation by their defaults.
+    # Mutations: settings.yaml with None; the rules of an evaluation by their defaults, or as those of its training.
     trained = Args().replace(game="pong,breakout").settings
     saved = SAVED | {"settings": json.dumps(trained | {"model": None})}
     rules = {"disable_SABER_mode": True, "proba_sticky_actions": 0.0}
     args = Args().replace(game="pong", export=tmp_path, **rules)
     args = dataclasses.replace(args, given=frozenset(rules))
     write_card(args, saved, evaluated(tmp_path, 1), 1, film=False)
-    words = "--evaluation-episodes 1 --seed 7 --proba-sticky-actions 0.0 --disable-SABER-mode True` evaluates it again"
+    words = "--seed 7 --game pong --proba-sticky-actions 0.0 --disable-SABER-mode True` evaluates it again"
     assert words in (tmp_path / "README.md").read_text()
-    settings = snapshot.settings_of(torch.load(tmp_path / "model_pong_700.pth", weights_only=True))
-    assert (settings["game"], settings["precision"], settings["proba_sticky_actions"]) == ("pong", "auto", 0.25)
+    assert learned(tmp_path / "model_pong_700.pth") == trained | {"model": None}
     assert parse(["--config", str(tmp_path / "settings.yaml")], "test", "").task == "pong"
     assert parse(["--disable-SABER-mode", "True"], "test", "").disable_SABER_mode
+    write_card(args, SAVED, evaluated(tmp_path, 1), 1, film=False)
+    assert learned(tmp_path / "model_pong_700.pth") == {"agent": "rainbow_iqn", "game": "pong"}, "no rules of training"
+
+
+def learned(path: Path) -> dict[str, Any]:
+    return snapshot.settings_of(torch.load(path, weights_only=True))
 
 
 class Players:
