@@ -93,7 +93,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
 def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Train for so long, evaluate what was learned, and go on; raises RunError if a program fails."""
     words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
-    words += ["--T-max", str(args.T_max)] if args.T_max else []
+    words += ["--T-max", str(args.T_max)] if args.T_max is not None else []
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
     described = describe("", args.game, args.seed, command, settings)
@@ -114,7 +114,7 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 raise RunError("no episode has ended; --minutes: give more of them")
             evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
             yield described | {
-                "configuration": f"{_PREFIX}{mark.name}{'-annealed' if args.T_max else ''}-{args.agent}",
+                "configuration": f"{_PREFIX}{mark.name}{'-annealed' if args.T_max is not None else ''}-{args.agent}",
                 "minutes": round(spent / 60, 2),
                 "agent_steps": passed[-1].steps,
                 "training": summary([record.score_saber for record in records[-_LAST:]]),
@@ -181,7 +181,8 @@ def _table(runs: list[dict[str, Any]], random: dict[str, float]) -> Iterator[str
     for run in sorted(runs, key=_order):
         scores = [cell(run["evaluation"]), cell(run["training"]), number(random[run["game"]])]
         steps = f"{run['agent_steps']:,}".replace(",", " ")
-        cells = [run["game"], run["settings"]["agent"], str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores]
+        agent = run["settings"]["agent"] + (", annealed" if "-annealed-" in run["configuration"] else "")
+        cells = [run["game"], agent, str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores]
         yield f"| {' | '.join(cells)} |"
 
 
