@@ -67,7 +67,7 @@ class Sweep:
                 return
             state = State(port_for(run, self._every, self._port), 0)
             run.write(state)
-            turn = place if self._at_once > 1 else run.index  # of an array's tasks, each has one run
+            turn = place if self._at_once > 1 else run.index  # an array's tasks have one run each
             gpu = self._gpus[turn % len(self._gpus)] if self._gpus else None
             self._running[place] = Process(run, state, lock, gpu)
         self._states[run.name] = "running"
