@@ -51,14 +51,12 @@ class StepPace:
         is_filled, self._fills = self._team.total(int(self._fills))[0] > 0, False
         if known and not is_filled:
             return known
-        if not known:
-            start = max(self._args.learn_start, progress.T_actors)
-        elif self._limiter.synchronize:
+        if known and self._limiter.synchronize:
             start = max(known, progress.T_actors)
-        else:
+        elif known:
             start = max(known, min(known + progress.T_actors - self._resumed_at, self._args.T_max))
-        if start >= self._args.T_max and not known:  # chunks of many environments fill at the same time
-            raise UserError(
+        elif (start := max(self._args.learn_start, progress.T_actors)) >= self._args.T_max:
+            raise UserError(  # chunks of many environments fill at the same time
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
                 f"would be learned up to {self._args.T_max}: choose a larger one, fewer environments, or start afresh"
             )

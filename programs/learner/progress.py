@@ -17,7 +17,7 @@ class Progress:
     run_id: Word
     round: Count = 0  # written by the loop
     T_actors: Count = 0  # agent steps in the log; by `Ingest`
-    T_learner: Count = 0  # agent steps that the updates stand for, 0 before learning; by the loop
+    T_learner: Count = 0  # agent steps up to which there were updates, 0 before learning; by the loop
     round_end: Count = 0  # T_learner at which the round's training is done; by `Pace`
 
 
