@@ -41,16 +41,16 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
     with opened() as view:
         sweep = Sweep(runs, runs_asked, given.at_once or 1, given.gpus, given.port_redis, view)
         try:
-            failed = sweep.run(stop)
+            sweep.run(stop)
         except Stopped:
             in_order = sweep.stop()
             view.say(f"go on from here with: {command_line.compose(PROGRAM, {})} {shlex.join(argv)}")
             return 0 if in_order and not sweep.has_failed else 1
         finally:
             sweep.stop()  # also after an error
-        if all(run.is_finished() for run in runs) or (failed and not given.only):
+        if all(run.is_finished() for run in runs) or (sweep.has_failed and not given.only):
             _report(runs, folder, view)
-    return 1 if failed else 0
+    return 1 if sweep.has_failed else 0
 
 
 def planned(file: Path, folder: Path) -> list[Run]:

@@ -21,10 +21,10 @@ class Sweep:
         self._view = view
         self._states = {run.name: "finished" if run.is_finished() else "waiting" for run in runs}
         self._words: dict[str, str] = {}  # of runs that have failed
-        self._running: dict[int, Process] = {}  # by a number below `at_once`, which chooses the GPU
+        self._running: dict[int, Process] = {}  # by a number below `at_once`
 
-    def run(self, stop: StopRequest) -> bool:
-        """Run all; return whether any has failed. Raises Stopped at the user's request, and OSError."""
+    def run(self, stop: StopRequest) -> None:
+        """Run all. Raises Stopped at the user's request, and OSError."""
         if skipped := self._count("finished"):
             self._view.say(f"{skipped} of {len(self._runs)} runs have finished before")
         pauses = 0
@@ -36,7 +36,6 @@ class Sweep:
             pauses += 1
             stop.pause()
         self._view.say(summary([self._row(run) for run in self._runs]))
-        return self.has_failed
 
     @property
     def has_failed(self) -> bool:
