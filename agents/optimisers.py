@@ -15,10 +15,23 @@ class Optimiser(torch.optim.Optimizer):
         """Make a step."""
         self.step()
 
-    def set_rate(self, rate: float) -> None:
-        """Set the learning rate of the next steps; not within a recorded graph, nor where the rate is a tensor."""
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add weights, and remember the learning rate with which they begin."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        group["initial_lr"] = float(group["lr"])
+
+    def anneal(self, progress: float | Tensor) -> None:
+        """Set the learning rate of the next step, which falls linearly to 0 as learning goes on.
+
+        Within a recorded graph the rate and the progress must be tensors of the graph's device.
+        """
         for group in self.param_groups:
-            group["lr"] = rate
+            rate = group["initial_lr"] * (1 - progress)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(torch.as_tensor(rate))
+            else:
+                group["lr"] = float(rate)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments alone, onto the device where these settings want them."""
@@ -84,10 +97,3 @@ class RMSProp(Optimiser, torch.optim.RMSprop):
     ) -> None:
         rate = torch.tensor(lr, device=device)
         super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type != "cpu")
-        for group in self.param_groups:
-            group["initial_lr"] = lr
-
-    def anneal(self, progress: float | Tensor) -> None:
-        """Set the learning rate of the next step, which falls linearly to 0 as learning goes on."""
-        for group in self.param_groups:
-            group["lr"].copy_(group["initial_lr"] * (1 - torch.as_tensor(progress)))

@@ -13,6 +13,7 @@ play; with `--plot` it draws the default agent's half hours.
 import argparse
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -55,7 +56,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--minutes", type=float, nargs="+", default=[], help="of training [30, without --frames]")
     running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
     running.add_argument(
-        "--T-max", type=int, metavar="STEPS", help="of the run, towards which rates fall [its default]"
+        "--variant",
+        nargs=2,
+        metavar=("NAME", "OPTIONS"),
+        default=("", ""),
+        help="further options, in one string, and what a run with them is called",
     )
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
@@ -93,7 +98,8 @@ def measure(args: argparse.Namespace) -> tuple[()]:
 def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Train for so long, evaluate what was learned, and go on; raises RunError if a program fails."""
     words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
-    words += ["--T-max", str(args.T_max)] if args.T_max is not None else []
+    variant, options = args.variant
+    words += shlex.split(options)
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
     described = describe("", args.game, args.seed, command, settings)
@@ -114,7 +120,7 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 raise RunError("no episode has ended; --minutes: give more of them")
             evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)
             yield described | {
-                "configuration": f"{_PREFIX}{mark.name}{'-annealed' if args.T_max is not None else ''}-{args.agent}",
+                "configuration": _PREFIX + "-".join(filter(None, (mark.name, variant, args.agent))),
                 "minutes": round(spent / 60, 2),
                 "agent_steps": passed[-1].steps,
                 "training": summary([record.score_saber for record in records[-_LAST:]]),
@@ -181,7 +187,7 @@ def _table(runs: list[dict[str, Any]], random: dict[str, float]) -> Iterator[str
     for run in sorted(runs, key=_order):
         scores = [cell(run["evaluation"]), cell(run["training"]), number(random[run["game"]])]
         steps = f"{run['agent_steps']:,}".replace(",", " ")
-        agent = run["settings"]["agent"] + (", annealed" if "-annealed-" in run["configuration"] else "")
+        agent = ", ".join([run["settings"]["agent"], *run["configuration"].split("-")[2:-1]])
         cells = [run["game"], agent, str(run["seed"]), f"{run['minutes']:.1f}", steps, *scores]
         yield f"| {' | '.join(cells)} |"
 

@@ -126,7 +126,7 @@ class OnPolicy(SequenceAgent):
     def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make the updates of a round, then let its observations and rewards count for what comes after them."""
         options = self._options
-        self._adam.set_rate(options.lr_on_policy * (1 - float(progress)))
+        self._adam.anneal(progress)
         inputs, recurrent = self.learning_inputs(batch)  # [T + 1, B, ...]
         if self._reference:
             self._reference.begin_round(self.network)

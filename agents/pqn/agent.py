@@ -108,7 +108,7 @@ class Pqn(SequenceAgent):
     def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make the updates of a round."""
         if self._options.rate_decay:
-            self._radam.set_rate(self._options.lr_PQN * (1 - float(progress)))
+            self._radam.anneal(progress)
         inputs, _ = self.learning_inputs(batch)  # [T + 1, B, ...]
         rows = slice(self.spec.prefix, None)
         reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]

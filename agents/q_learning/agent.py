@@ -97,9 +97,10 @@ class QLearningAgent(Agent):
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
             on_gpu = self._device.type != "cpu"
+            rate = torch.tensor(lr, device=self._device) if on_gpu and options.rate_decay else lr
             self._learned = [weight for weight in self.network.parameters() if weight.requires_grad]
-            adam = Adam(self._learned, lr=lr, eps=eps, fused=True, capturable=on_gpu)
-            self._step = setup.optimisation(adam)
+            adam = Adam(self._learned, lr=rate, eps=eps, fused=True, capturable=on_gpu)
+            self._adam, self._step = adam, setup.optimisation(adam)
             self._ahead = Ahead(self._begin)
             self.parts |= {"target": self.target, "optimiser": adam}
 
@@ -185,10 +186,12 @@ class QLearningAgent(Agent):
 
     # --- learning ---
 
-    def update(self, batch: Batch, progress: float | Tensor = 0.0) -> Update:  # noqa: ARG002 - others anneal
+    def update(self, batch: Batch, progress: float | Tensor = 0.0) -> Update:
         """Make one step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
         losses, values = self.losses(*self._ahead.take(batch))
         weighted = losses if batch.weights is None else batch.weights * losses  # [B]
+        if self._options.rate_decay:
+            self._adam.anneal(progress)
         self._step([Objective(weighted.mean(), self._learned)])
         losses = losses.detach()
         return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})

@@ -95,6 +95,7 @@ class QLearningOptions(AgentOptions):
         shared=True,
     )
     multi_step: int = option(3, "n of the n-step return [agent steps]", above=0, most=10_000, shared=True)
+    rate_decay: bool = option(False, "let the learning rate fall linearly to 0 at T-max")
     target_update: int = option(
         32_000, "agent steps that updates stand for, between target network updates (papers give frames)", above=0
     )
@@ -112,6 +113,11 @@ class QLearningOptions(AgentOptions):
                 "--epsilon-ladder: it begins at --epsilon-end, which must be above 0; or give --epsilon-ladder 0"
             )
         return errors
+
+    @property
+    def rate_falls(self) -> bool:
+        """Whether the learning rate falls to 0 at --T-max."""
+        return self.rate_decay
 
     def explores(self, step: int) -> bool:
         """Return whether a share of the actions is random at a step of the run."""

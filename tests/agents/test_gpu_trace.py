@@ -49,6 +49,7 @@ _MIX = (
 RECORDED = {
     "rainbow_iqn": (PICTURES, f"{_QUANTILES} --max-gradient-norm 10"),
     "rainbow_iqn data-efficient": (PICTURES, f"{_QUANTILES} --architecture data-efficient"),
+    "rainbow_iqn, its rate falls": (PICTURES, f"{_QUANTILES} --rate-decay True"),
     "rainbow_iqn, numbers": (CARTPOLE, _QUANTILES),
     "rainbow": (PICTURES, f"{_SMALL} --atoms 11"),
     "btr": (PICTURES, _QUANTILES),

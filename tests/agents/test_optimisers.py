@@ -28,7 +28,7 @@ def play(*, is_quick: bool) -> tuple[list[nn.Parameter], Adam]:
     found = parameters()
     optimiser = Adam(found, lr=0.1, eps=1e-5, weight_decay=0.1, fused=True)
     for seed in range(12):
-        optimiser.set_rate(0.1 / (1 + seed))
+        optimiser.anneal(seed / 12)
         give_gradients(found, seed, 1 if seed < 2 else 2 if seed == 7 else None)
         optimiser.take_step() if is_quick else optimiser.step()
         if seed == 5:
