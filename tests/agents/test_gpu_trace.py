@@ -82,6 +82,7 @@ WAITING = {
     "_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_unique2", "unique_dim",
     "unique_consecutive",
 }  # fmt: skip
+_WITHOUT_META_KERNEL = torch.ops.aten._fused_adam_.tensor_lr  # changes weights, and no shape
 
 
 def tensors_in(values: Any) -> list[Tensor]:
@@ -133,7 +134,7 @@ class Trace(TorchDispatchMode):
                 return self._as_if_true(name, args)
         if name == "_to_copy" and not self._recorded and kwargs.get("device") == CPU:
             return torch.zeros_like(args[0], device=CPU, dtype=kwargs.get("dtype"))
-        result = func(*args, **kwargs)
+        result = None if func is _WITHOUT_META_KERNEL else func(*args, **kwargs)
         if self._recorded:
             assert not any(tensor.is_cpu for tensor in given + tensors_in(result)), f"{func} has a tensor of the host"
         elif name not in ("copy_", "_to_copy"):  # a number of the host goes with all devices
