@@ -146,6 +146,23 @@ def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(
 
 
 @pytest.mark.slow
+def test_as_many_runs_are_compared_as_there_are_colours(
+    browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutation: draw the shown run's bounds, too, or begin with another run's colour.
+    for name in "abcdefghij":
+        write_files(tmp_path / name, "pong", 5)
+    _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
+    browser.open(address)
+    browser.wait_for("document.querySelectorAll('#other-runs input').length === 9")
+    browser.value("document.querySelectorAll('#other-runs input').forEach(box => box.click())")
+    browser.wait_for(f"{text_of('scores-text')}.endsWith('as there are too many: 2.')")
+    colours = "document.getElementById('scores').data.filter(t => t.line?.width === 2.5).map(t => t.line.color)"
+    assert len(set(browser.value(colours))) == 8
+    assert errors(browser, address) == []
+
+
+@pytest.mark.slow
 def test_the_focus_and_the_shown_run_stay_while_others_train(
     browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:

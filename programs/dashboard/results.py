@@ -60,14 +60,15 @@ class Results:
         """Return the score curves of some runs, and for the first of them the scores to compare with."""
         curves: list[dict[str, Any]] = []
         lines: list[dict[str, Any]] = []
-        for title in list(dict.fromkeys(titles))[:_MOST_COMPARED]:
+        different = list(dict.fromkeys(titles))
+        for title in different[:_MOST_COMPARED]:
             with self._read(title) as run:
                 if run:
                     found = run.scores()
                     if not curves and len(found) == 1:
                         lines = _lines(run, found[0])
                     curves += found
-        return {"runs": curves, "lines": lines}
+        return {"runs": curves, "lines": lines, "left_out": len(different[_MOST_COMPARED:])}
 
     def metrics(self, title: str, names: Sequence[str]) -> dict[str, Any]:
         """Return the history of metrics by these names, unknown ones left out, and of all that the agent has named."""

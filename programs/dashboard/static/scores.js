@@ -17,14 +17,14 @@ export function along(axis, curve, repeat) {
 
 function curveTraces(run, index, axis, isCompared) {
   const { training, evaluation, repeat, title } = run;
-  const colour = line(index && index + 3), traces = [];  // max, min and evaluation have the colours between
+  const colour = line(index), traces = [];
   const add = (curve, name, values, style) => {
     const x = along(axis, curve, repeat);
     if (!x || !x.length) return;
     traces.push({ type: "scatter", name, x, y: values, mode: mode(values), hovertemplate: "%{y:,.4~g}", ...style });
   };
   const edge = { mode: "lines", line: { width: 0 }, showlegend: false, hoverinfo: "skip", hovertemplate: null };
-  if (index === 0) {
+  if (!isCompared) {
     const bound = sign => training.mean.map((mean, i) => mean + sign * (training.spread[i] ?? 0));
     add(training, "+1 standard deviation", bound(1), edge);
     add(training, "−1 standard deviation", bound(-1), { ...edge, fill: "tonexty", fillcolor: faint(colour) });
@@ -33,7 +33,7 @@ function curveTraces(run, index, axis, isCompared) {
   }
   add(training, isCompared ? title : "mean", training.mean, { line: { width: 2.5, color: colour } });
   const name = isCompared ? `${title}, evaluation` : "evaluation";
-  const dashed = { width: 2.5, color: index === 0 ? line(3) : colour, dash: index === 0 ? "solid" : "dot" };
+  const dashed = isCompared ? { width: 2.5, color: colour, dash: "dot" } : { width: 2.5, color: line(3) };
   add(evaluation, name, evaluation.mean, { line: dashed });
   return traces;
 }
@@ -55,7 +55,7 @@ function ghosts(lines, x) {
   return lines.length ? [{ ...style, x: lines.map(() => x), y: lines.map(({ value }) => value) }] : [];
 }
 
-export function drawScores({ runs, lines }, changed) {
+export function drawScores({ runs, lines, left_out: leftOut }, changed) {
   const near = new Set(lines.filter(entry => entry.near).map(entry => entry.name));
   setBoxes(find("lines"), lines.map(({ name }) => name), name => near.has(name), changed);
   const wanted = new Set(checkedBoxes(find("lines")));
@@ -63,7 +63,8 @@ export function drawScores({ runs, lines }, changed) {
   const axis = chosenAxis();
   const traces = runs.flatMap((run, index) => curveTraces(run, index, axis, runs.length > 1));
   const first = traces.length ? traces[0].x[0] : 0;
-  const text = describe(runs, axis);
+  const more = leftOut ? ` Runs that are not drawn, as there are too many: ${leftOut}.` : "";
+  const text = describe(runs, axis) + more;
   setText(find("scores-text"), text);
   const layout = { xaxis: { title: AXES[axis], rangemode: "tozero" }, yaxis: { title: "score per episode" } };
   draw("scores", [...traces, ...ghosts(drawnLines, first)], { ...layout, shapes: referenceShapes(drawnLines) }, text);
