@@ -53,7 +53,7 @@ class FilmInfo:
     def caption(self) -> str:
         """Describe for people what the film shows."""
         faster = f", {self.stride} times as fast" if self.stride > 1 else ""
-        return f"score {self.score:g} after {self.step:,} agent steps{faster}"
+        return f"score {self.score:.12g} after {self.step:,} agent steps{faster}"
 
 
 @dataclass(frozen=True)

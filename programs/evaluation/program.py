@@ -195,6 +195,6 @@ def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], f
         for name in names.values():
             (Path(made) / name).replace(folder / name)
     for _, first in chosen.values():
-        print(f"{folder / names[first.episode]}: score {first.score_saber:g}", flush=True)
+        print(f"{folder / names[first.episode]}: score {first.score_saber:.12g}", flush=True)
         if (record := again[first.episode]) != first:  # on a GPU sums may be added in another order
-            print(f"  it did not repeat itself: its score was {record.score_saber:g}", flush=True)
+            print(f"  it did not repeat itself: its score was {record.score_saber:.12g}", flush=True)

@@ -40,8 +40,8 @@ class Lines:
     @staticmethod
     def _print(record: EpisodeRecord) -> None:
         print(
-            f"episode {record.episode}: score {record.score_saber:g}, at 30 minutes {record.score_30min:g}, "
-            f"at 5 minutes {record.score_5min:g}, {record.length} steps, {record.end}",
+            f"episode {record.episode}: score {record.score_saber:.12g}, at 30 minutes {record.score_30min:.12g}, "
+            f"at 5 minutes {record.score_5min:.12g}, {record.length} steps, {record.end}",
             flush=True,
         )
 

@@ -104,5 +104,6 @@ def format_frames(frames: int) -> str:
 
 
 def format_points(score: float) -> str:
-    """Write a score with as many digits as are worth reading: 21.3, 12,345."""
-    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"
+    """Write a score with as many digits as are worth reading: 0.93, 21.3, 12,345."""
+    size = abs(score)
+    return f"{score:,.0f}" if size >= 1000 else f"{score:,.2f}" if 0 < size < 1 else f"{score:,.1f}"

@@ -84,6 +84,6 @@ def _notes(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScor
     if table:
         known = {"0 % is random play": table.random, "100 % the human": table.human}
         known["or the world record"] = table.world_record
-        texts = [f"{label} ({'unknown' if value is None else f'{value:,g}'})" for label, value in known.items()]
+        texts = [f"{label} ({'unknown' if value is None else f'{value:,.12g}'})" for label, value in known.items()]
         notes.append("normalised: " + ", ".join(texts))
     return notes

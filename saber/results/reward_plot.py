@@ -140,10 +140,10 @@ def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:
     return "<br>".join(
         [
             f"<b>mean {_mean_and_spread(summary)}</b>",
-            f"min {summary.minimum:,.0f}, max {summary.maximum:,.0f}",
+            f"min {_episode(summary.minimum)}, max {_episode(summary.maximum)}",
             f"{counted(summary.episodes, 'episode')}, mean length {summary.mean_length:,.0f} agent steps",
             f"longest {longest.length:,} agent steps{minutes}",
-            f"score of the longest {longest.score_saber:,.0f}",
+            f"score of the longest {_episode(longest.score_saber)}",
             f"agent step {moment.newest.T_actors:,}",
             f"learner's step {moment.newest.T_learner:,}",
         ]
@@ -177,6 +177,11 @@ def _describe_references(task: Task) -> str:
     return f"To compare: {', '.join(known)}." if known else ""
 
 
+def _episode(score: float) -> str:
+    """Write the score of one episode, which is whole in most games."""
+    return f"{score:,.0f}" if float(score).is_integer() else format_points(score)
+
+
 def _mean_and_spread(summary: Summary) -> str:
-    spread = "" if summary.standard_deviation is None else f" ± {summary.standard_deviation:,.1f}"
-    return f"{summary.mean:,.1f}{spread}"
+    spread = "" if summary.standard_deviation is None else f" ± {format_points(summary.standard_deviation)}"
+    return f"{format_points(summary.mean)}{spread}"

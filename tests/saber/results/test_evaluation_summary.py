@@ -48,3 +48,4 @@ def test_one_episode_of_a_game_without_a_reference() -> None:
     assert lines[0].split()[:2] == ["1", "episode"]
     assert lines[2].split()[-3:] == ["–"] * 3
     assert not any("normalised" in line for line in lines)
+    assert "world record (7,654,321.5)" in format_evaluation([episode(0, 1)], 4, GameScores(True, 0, 60, 7654321.5, {}))

@@ -60,6 +60,14 @@ def test_the_hover_tells_of_the_longest_episode() -> None:
     ]
 
 
+def test_small_scores_are_not_rounded_away() -> None:
+    scores = (0.04, 0.92)
+    records = [EpisodeRecord(i + 1, i + 1, 0, 0, i, *[score] * 3, 100 - i, "won") for i, score in enumerate(scores)]
+    texts = traces_of(render_reward_plot(records, Task("maze", "minigrid")))["mean"]["hovertext"]
+    assert texts[-1].split("<br>")[:2] == ["<b>mean 0.48 ± 0.62</b>", "min 0.04, max 0.92"]
+    assert "score of the longest 0.04" in texts[-1]
+
+
 def test_the_count_is_told_until_there_are_100() -> None:
     records = sorted(stream(101), key=lambda record: record.T_actors)
     assert "over the 37 episodes so far," in render_reward_plot(records[:37], Task("pong"))
