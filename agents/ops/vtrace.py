@@ -18,7 +18,7 @@ class Thresholds(NamedTuple):
 
     rho: float = 1.0  # of the temporal differences: fixes the policy whose values are learned
     c: float = 1.0  # of the traces: how far a difference reaches back
-    advantage: float = 1.0  # of the policy's gradient
+    advantage: float | None = 1.0  # of the policy's gradient; None: no weight, where the policy's loss has its own
     trace: float = 1.0  # lambda
 
 
@@ -75,5 +75,7 @@ def vtrace(
         trace = torch.where(learnable, ahead * thresholds.trace * ratio.clamp(max=thresholds.c), 0)  # [T, B]
         target = value[:-1] + accumulate(delta, trace)  # [T, B]
         following = torch.cat((target[1:], value[-1:]))  # [T, B] v_{t+1}
-        advantage = ratio.clamp(max=thresholds.advantage) * (reward[1:] + ahead * following - value[:-1])
+        advantage = reward[1:] + ahead * following - value[:-1]  # [T, B]
+        if thresholds.advantage is not None:
+            advantage = ratio.clamp(max=thresholds.advantage) * advantage
         return Targets(target, torch.where(learnable, advantage, 0), learnable)

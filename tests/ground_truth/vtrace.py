@@ -7,12 +7,12 @@ from tests.ground_truth.gae import Rows
 
 
 def vtrace(
-    rows: Rows, ratio: Array, gamma: float, rho: float, c: float, rho_advantage: float, trace: float,
+    rows: Rows, ratio: Array, gamma: float, rho: float, c: float, rho_advantage: float | None, trace: float,
     trusted: Array | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return v [T] and the weighted advantages [T], each as a sum of weighted differences up to the episode's end.
 
-    The ratios are pi / mu [T].
+    The ratios are pi / mu [T]. Without a threshold of their own, advantages are not weighted.
 
     Rows that are not trusted [T] end sums as the episode's end does (LASER, Schmitt et al. 2020, arXiv 1909.11583).
     """
@@ -26,7 +26,8 @@ def vtrace(
         if rows.step_type[t] != StepType.LAST:
             following = v[t + 1] if t + 1 < T else rows.value[T]
             ahead = gamma * rows.discount[t + 1]
-            advantages[t] = min(rho_advantage, ratio[t]) * (rows.reward[t + 1] + ahead * following - rows.value[t])
+            weight = 1 if rho_advantage is None else min(rho_advantage, ratio[t])
+            advantages[t] = weight * (rows.reward[t + 1] + ahead * following - rows.value[t])
     return np.array(v), advantages
 
 

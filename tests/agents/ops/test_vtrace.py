@@ -8,9 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
+from rainbow_iqn_apex.agents.on_policy.targets import estimate
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.args import parse
+from rainbow_iqn_apex.memory.rows import StepType
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import vtrace as truth
 from tests.ground_truth.gae import Rows
@@ -49,7 +53,13 @@ def check(
 of_seeds = pytest.mark.parametrize("seed", range(10))
 of_thresholds = pytest.mark.parametrize(
     "thresholds",
-    [Thresholds(), Thresholds(2.0, 0.5, 1.5, 0.9), Thresholds(1e9, 1e9, 1e9), Thresholds(0.3, 1.2, 0.7, 0)],
+    [
+        Thresholds(),
+        Thresholds(2.0, 0.5, 1.5, 0.9),
+        Thresholds(1e9, 1e9, 1e9),
+        Thresholds(0.3, 1.2, 0.7, 0),
+        Thresholds(advantage=None),
+    ],
 )
 
 
@@ -111,3 +121,13 @@ def test_ratios_beyond_all_numbers_leave_targets_finite() -> None:
     given = sequences(2, 4, 3)
     found = vtrace(**given | {"log_ratio": torch.full((4, 3), 1e30)}, gamma=GAMMA, thresholds=Thresholds())
     assert found.value.isfinite().all() and found.advantage.isfinite().all()
+
+
+@pytest.mark.parametrize(("policy_loss", "weight"), [("vpg", 0.25), ("ppo", 1.0), ("awr", 1.0), ("vmpo", 1.0)])
+def test_a_loss_with_a_ratio_of_its_own_gets_advantages_without_one(policy_loss: str, weight: float) -> None:
+    # Mutation: weigh the advantages in any case: PPO's gradient then has the square of the ratio.
+    args = parse(f"--agent ppo --advantage vtrace --policy-loss {policy_loss}".split(), "test", "")
+    assert isinstance(args.own, OnPolicyOptions)
+    quarter, none = torch.full((1, 1), 0.25).log(), torch.zeros(2, 1)
+    rows = (none, torch.ones(2, 1), none, torch.full((2, 1), int(StepType.MID), dtype=torch.uint8))
+    assert estimate(args.own, quarter, *rows, 0.9).advantage.item() == pytest.approx(weight)
