@@ -300,7 +300,8 @@ def _sees_pictures(options: type[AgentOptions], env: str, environment: OwnOption
 
 def _unused_errors(args: Args) -> list[str]:
     fields = {f.name: f for group in ALL_GROUPS for f in dataclasses.fields(group)}
-    found = ((name, fields[name].metadata["bounds"].error(value)) for name, value in args.unused.items())
+    known = {name: value for name, value in args.unused.items() if name in fields}  # no other package's agent's own
+    found = ((name, fields[name].metadata["bounds"].error(value)) for name, value in known.items())
     return [f"{flag_of(name)}: {error}" for name, error in found if error]
 
 
