@@ -55,6 +55,7 @@ class AgentOptions:
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
     FAST: ClassVar[Preset] = {}  # with `--preset fast`, which is refused where there is none
     UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
+    RATE_FALLS: ClassVar[bool] = False  # to 0 at --T-max; so it does with an option `rate_decay` that is True
     MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     WAITS_FOR_ROWS: ClassVar[bool] = False  # even without lockstep, no update is made before its steps were played
 
@@ -75,7 +76,7 @@ class AgentOptions:
     @property
     def rate_falls(self) -> bool:
         """Whether the learning rate falls to 0 at --T-max."""
-        return False
+        return self.RATE_FALLS or bool(getattr(self, "rate_decay", False))
 
     @property
     def optimiser_steps(self) -> int:

@@ -38,6 +38,7 @@ class ImpalaOptions(MixtureOptions):
     UNUSED: ClassVar[frozenset[str]] = frozenset(
         {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight"}
     )
+    RATE_FALLS: ClassVar[bool] = True
     WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
     hidden_size: int = layer_size(512, "features of an observation (the paper's deep network: 256)")
@@ -75,8 +76,3 @@ class ImpalaOptions(MixtureOptions):
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )
-
-    @property
-    def rate_falls(self) -> bool:
-        """Whether the learning rate falls to 0 at --T-max."""
-        return True

@@ -24,6 +24,7 @@ _VECTORS: dict[str, Any] = {
 class OnPolicyOptions(RoundOptions):
     """the on-policy family (--agent ppo, vmpo, awr, vpg or vtrace)"""
 
+    RATE_FALLS: ClassVar[bool] = True
     DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES
     VECTORS: ClassVar[dict[str, Any]] = _VECTORS
     CPU: ClassVar[Preset] = {

@@ -47,8 +47,3 @@ class PqnOptions(RoundOptions):
     )
     lr_PQN: float = option(2.5e-4, "RAdam's learning rate", above=0)
     rate_decay: bool = option(False, "let the learning rate fall linearly to 0 at T-max")
-
-    @property
-    def rate_falls(self) -> bool:
-        """Whether the learning rate falls to 0 at --T-max."""
-        return self.rate_decay

@@ -114,11 +114,6 @@ class QLearningOptions(AgentOptions):
             )
         return errors
 
-    @property
-    def rate_falls(self) -> bool:
-        """Whether the learning rate falls to 0 at --T-max."""
-        return self.rate_decay
-
     def explores(self, step: int) -> bool:
         """Return whether a share of the actions is random at a step of the run."""
         return (self.epsilon_end > 0 or self.epsilon_decay > 0) and not 0 < self.epsilon_until <= step

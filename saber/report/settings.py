@@ -22,6 +22,9 @@ FREE |= {"redis_shards", "redis_replicas"}
 # Older records have the folders of an environment, too.
 FREE |= {f.name for entry in ENVIRONMENTS.values() for f in fields(entry.options) if f.metadata.get("machine")}
 
+# T_max takes part where the learning rate falls to 0 there: with `rate_decay`, or where an agent has one of these.
+_FALLING = frozenset({"lr_IMPALA", "lr_on_policy"})
+
 _TITLES = {"rainbow": "Rainbow", "rainbow_iqn": "Rainbow-IQN", "vmpo": "V-MPO", "vtrace": "V-trace"}
 TOGETHER = "played_together"  # of a run that plays several games: which they are
 _ONLY_ATARI = frozenset({"game", "proba_sticky_actions", "disable_SABER_mode"})
@@ -69,13 +72,18 @@ def _unused(settings: Mapping[str, Any]) -> frozenset[str]:
     return others if repeats(settings) else others | {"action_repeat"}
 
 
+def _rate_falls(settings: Mapping[str, Any]) -> bool:
+    return bool(settings.get("rate_decay")) or not _FALLING.isdisjoint(settings)
+
+
 def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str, Any]:
     """Return what runs of one agent agree in, as far as it is known.
 
     `begun_from` is the snapshot that the run began with. Which snapshot it was, and which environment of its kind is
     played, depend on the game; whether there was one, and the kind, do not.
     """
-    found = {name: value for name, value in applicable(settings).items() if name not in FREE}
+    free = FREE - {"T_max"} if _rate_falls(settings) else FREE
+    found = {name: value for name, value in applicable(settings).items() if name not in free}
     if "env" in found:
         found["env"] = str(found["env"]).partition(":")[0]
     if len(played := entries(str(settings.get("env", "atari")), str(settings.get("game", "")))) > 1:
@@ -89,7 +97,7 @@ def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) 
     """Write one of the `comparable` settings of an agent; a dash stands for one that it does not have."""
     if name == TOGETHER:
         return str(settings.get(name, "one game or environment"))
-    unused = foreign(settings, options) | _unused(settings)
+    unused = foreign(settings, options) | _unused(settings) | (frozenset() if _rate_falls(settings) else {"T_max"})
     return str(settings.get(name, UNUSED if name in unused else NOT_RECORDED))
 
 

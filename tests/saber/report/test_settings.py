@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.descriptions import format_changes, format_values, notes, value_counts
 from rainbow_iqn_apex.saber.report.groups import group_runs
@@ -30,6 +30,17 @@ def test_what_does_not_change_what_is_learnt_is_no_difference() -> None:
     assert comparable(one, None) == comparable(other, None) == {"hidden_size": 512}
     for name in ("hidden_size", "synchronize_actors_with_learner", "proba_sticky_actions", "lr_IQN", "multi_step"):
         assert not agree(comparable({name: 1}, None), comparable({name: 2}, None))
+
+
+def test_the_length_of_a_run_is_a_difference_where_the_learning_rate_falls_over_it() -> None:
+    # Mutations: leave an agent's rate out of those that fall, or `rate_decay`.
+    for name in AGENTS:
+        for decays in (["--rate-decay", "True"], []) if "rate_decay" in vars(AGENTS[name].options()) else ([],):
+            args = parse(["--agent", name, *decays], "test", "")
+            assert ("T_max" in comparable(args.settings, None)) == args.own.rate_falls, name
+    assert {name for name in AGENTS if parse(["--agent", name], "test", "").own.rate_falls} == {
+        "impala", "ppo", "vmpo", "awr", "vpg", "vtrace",
+    }  # fmt: skip
 
 
 def test_settings_that_an_environment_has_no_use_for_are_left_out() -> None:

@@ -62,7 +62,9 @@ def test_the_hover_tells_of_the_longest_episode() -> None:
 
 def test_small_scores_are_not_rounded_away() -> None:
     scores = (0.04, 0.92)
-    records = [EpisodeRecord(i + 1, i + 1, 0, 0, i, *[score] * 3, 100 - i, "won") for i, score in enumerate(scores)]
+    records = [
+        EpisodeRecord(i + 1, i + 1, 0, 0, i, score, score, score, 100 - i, "won") for i, score in enumerate(scores)
+    ]
     texts = traces_of(render_reward_plot(records, Task("maze", "minigrid")))["mean"]["hovertext"]
     assert texts[-1].split("<br>")[:2] == ["<b>mean 0.48 ± 0.62</b>", "min 0.04, max 0.92"]
     assert "score of the longest 0.04" in texts[-1]
