@@ -106,8 +106,11 @@ def _make(name: str, count: int, seed: int) -> tuple[VectorEnv[Any, Any, Any], b
     spec = find_spec(name)
     try:
         create = _entry_point(spec)
-        is_seeded = create is not None and "seed" in inspect.signature(create).parameters
-        own = {"seed": seed} if is_seeded else {}
+        taken = inspect.signature(create).parameters if create else {}
+        is_seeded = "seed" in taken
+        # ale-py clips rewards to their signs by default: scores are of rewards as they are.
+        wanted = {"seed": seed, "reward_clipping": False}
+        own = {name: value for name, value in wanted.items() if name in taken}
         made = _with_own_spec(spec, partial(create, **own), count) if create else gymnasium.make_vec(spec, count)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"{name} cannot be made: {one_line(error)}") from error

@@ -163,6 +163,13 @@ def test_the_emulators_vector_plays_in_both_modes(mode: str, monkeypatch: pytest
     assert ends == 4
 
 
+def test_the_emulators_vector_clips_no_reward() -> None:
+    played = vector("gymnasium-vector:ale_py:ALE/SpaceInvaders-v5", count=2)
+    played.reset()
+    stepped = (played.step([1 + 2 * (step % 2)] * 2).rows for step in range(300))  # fire, and go to the side
+    assert any(rows.row(env).reward >= 5 for rows in stepped for env in range(2))
+
+
 @pytest.mark.skipif(not find_spec("envpool"), reason="envpool is not installed")
 def test_envpools_vector_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Poles of EnvPool, beside those of Gymnasium: as long under the same action.
