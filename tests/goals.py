@@ -48,6 +48,18 @@ class Unjudged(BitFlip):
     compute_reward = None  # type: ignore[assignment]
 
 
+class Pictured(BitFlip):
+    """The same, with a picture beside the goals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space["seen"] = spaces.Box(0, 255, (20, 20, 3), np.uint8)
+
+    def _seen(self) -> dict[str, Any]:
+        return super()._seen() | {"seen": np.zeros((20, 20, 3), np.uint8)}
+
+
 gymnasium.register("BitFlip-v0", BitFlip, max_episode_steps=BITS)  # type: ignore[arg-type]
 gymnasium.register("Unjudged-v0", Unjudged)  # type: ignore[arg-type]
+gymnasium.register("Pictured-v0", Pictured)  # type: ignore[arg-type]
 BIT_FLIP = "--env gymnasium:tests.goals:BitFlip-v0"

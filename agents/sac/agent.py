@@ -250,8 +250,8 @@ def goal_place(setup: Setup) -> slice:
     """Return where in an observation the desired goal lies; raises UserError where hindsight is not possible."""
     if not has_goals(setup.environment):
         raise UserError(
-            "--hindsight: the environment's observations have no achieved_goal and desired_goal of the same size; "
-            "leave the option out"
+            "--hindsight: the environment's observations have no achieved_goal and desired_goal of the same size, or a "
+            "picture or text beside them; leave the option out"
         )
     if setup.learning.history_length > 1:
         raise UserError(f"--history-length: must be 1 with --hindsight, is {setup.learning.history_length}")

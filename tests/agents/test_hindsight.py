@@ -143,6 +143,7 @@ def test_chunks_with_impossible_numbers_are_refused(damage: dict[str, float]) ->
     ("words", "line"),
     [
         ("--env gymnasium:CartPole-v1", "--hindsight: the environment's observations have no achieved_goal"),
+        ("--env gymnasium:tests.goals:Pictured-v0", "desired_goal of the same size, or a picture or text beside them"),
         ("--env gymnasium:tests.goals:Unjudged-v0", "--hindsight: the environment has no compute_reward"),
         ("--history-length 2", "--history-length: must be 1 with --hindsight, is 2"),
         ("--multi-step 2", "--hindsight: gives another goal to single transitions; leave out --multi-step"),
