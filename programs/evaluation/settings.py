@@ -20,7 +20,8 @@ from rainbow_iqn_apex.saber.games import check_game
 
 RULES = ("proba_sticky_actions", "disable_SABER_mode")  # which the command decides, not the snapshot
 _PLAYED = frozenset({"env", "game"})
-_NAME = re.compile(r"[\w:./, -]{1,2000}")  # of a game or of anything else that a snapshot names
+_NAME = re.compile(r"[\w:./, -]{1,2000}")  # of an agent, an environment, or games
+_MOST_LETTERS = 2000
 
 
 def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
@@ -175,9 +176,13 @@ def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the run that wrote a snapshot; snapshots of other programs have none."""
-    return {name: value for name, value in snapshot.settings_of(saved).items() if _is_setting(value, args.get(name))}
+    found = snapshot.settings_of(saved)
+    return {name: value for name, value in found.items() if _is_setting(name, value, args.get(name))}
 
 
-def _is_setting(value: Any, known: Any) -> bool:
-    """Return whether a value of a snapshot may be one of this setting; texts must be names, as messages show them."""
-    return type(value) is type(known) and (not isinstance(value, str) or bool(_NAME.fullmatch(value)))
+def _is_setting(name: str, value: Any, known: Any) -> bool:
+    """Return whether a value of a snapshot may be one of this setting; messages show texts."""
+    if isinstance(value, str) and name in ("agent", *_PLAYED) and not _NAME.fullmatch(value):
+        return False
+    is_text = isinstance(value, str)
+    return type(value) is type(known) and (not is_text or (len(value) <= _MOST_LETTERS and value.isprintable()))

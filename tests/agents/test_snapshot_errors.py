@@ -140,6 +140,7 @@ def test_many_missing_weights_are_one_short_line() -> None:
     [
         ({"atoms": 3}, {"V_min": 5.0, "V_max": -5.0}, "--V-min: must be below --V-max"),
         ({"embedding": 3}, {"num_quantile_samples": 0}, "--num-quantile-samples: must be above 0"),
+        ({"embedding": 3}, {"env": "procgen:coinrun", "procgen_mode": "a+b"}, "--procgen-mode: expected easy"),
     ],
 )
 def test_an_evaluation_refuses_settings_that_make_no_sense(
@@ -147,7 +148,7 @@ def test_an_evaluation_refuses_settings_that_make_no_sense(
 ) -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, **network)) | {"settings": json.dumps(settings)}
     with pytest.raises(UserError, match=f"^--model: the settings in None make no sense: {told}"):
-        network_args(options.parse(["--game", "pong"], "test", ""), content)
+        network_args(options.parse([] if "env" in settings else ["--game", "pong"], "test", ""), content)
 
 
 def test_right_options_of_the_snapshot_s_agent_are_taken_without_its_name() -> None:
