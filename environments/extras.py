@@ -23,6 +23,16 @@ _MODULES = {  # of the others it is one with the extra's name
 }
 
 
+_OF_GYMNASIUM = ("mujoco", "dm-control", "minigrid")
+
+
+def packages_of(env: str) -> set[str]:
+    """Return the names of the extras' packages that may make what `--env` names, installed or not."""
+    kind = env.partition(":")[0]
+    extras = _OF_GYMNASIUM if kind.startswith("gymnasium") else (kind,)
+    return {package.partition(">")[0] for extra in extras for package in (PACKAGES | PACKAGES_ALONE).get(extra, ())}
+
+
 def missing(extra: str) -> str:
     """Return how to install an extra of `PACKAGES` or `PACKAGES_ALONE`; empty if it is there."""
     if all(map(find_spec, _MODULES.get(extra, (extra,)))):

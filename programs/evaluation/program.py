@@ -103,7 +103,7 @@ def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, devic
         seed=args.seed,
         settings=decisive_settings(args, device),
         device=device_name(device),
-        versions=versions(),
+        versions=versions(args.env),
         commits=[commit()],
         episodes=args.evaluation_episodes,
         trained_steps=trained_steps(args, saved),

@@ -18,9 +18,11 @@ from msgspec import Meta, Struct, to_builtins
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.schema import Count
+from rainbow_iqn_apex.environments.extras import packages_of
 from rainbow_iqn_apex.saber.results.task import Task, tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
+_MISSING = "none"
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
 
 
@@ -58,7 +60,7 @@ class RunRecord:
 
 def present_start(settings: dict[str, Any]) -> Start:
     """Return a start here and now, with the settings as JSON gives them back."""
-    return Start(json.loads(json.dumps(settings, default=str)), versions(), commit())
+    return Start(json.loads(json.dumps(settings, default=str)), versions(str(settings.get("env", "atari"))), commit())
 
 
 def write_record(path: Path, record: RunRecord) -> None:
@@ -77,16 +79,18 @@ def read_record(path: Path) -> RunRecord | None:
         raise ValueError(f"{path}: not a run's record ({error})") from error
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that scores may depend on."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES}
+def versions(env: str) -> dict[str, str]:
+    """Return the versions of Python and of the packages that scores in the environment of `--env` may depend on."""
+    extras = {name: _version(name) for name in sorted(packages_of(env))}
+    installed = {name: found for name, found in extras.items() if found != _MISSING}
+    return {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES} | installed
 
 
 def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "none"
+        return _MISSING
 
 
 def commit() -> str:

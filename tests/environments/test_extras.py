@@ -14,6 +14,8 @@ from rainbow_iqn_apex.environments.extras import PACKAGES, PACKAGES_ALONE, missi
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.saber.results import run_record
+from rainbow_iqn_apex.saber.results.run_record import versions
 from tests.processes import ROOT
 
 SWINGUP = "shimmy:dm_control/cartpole-swingup-v0"
@@ -40,6 +42,17 @@ def test_a_missing_extra_is_one_line_that_installs_it(env: str, monkeypatch: pyt
     alone = "--no-deps " if extra in PACKAGES_ALONE else ""
     assert re.fullmatch(told.format(extra, alone), str(raised.value))
     assert all(package in str(raised.value) for package in (PACKAGES | PACKAGES_ALONE)[extra])
+
+
+def test_scores_name_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: look for the packages of the environment's own kind alone.
+    monkeypatch.setattr(run_record, "version", {"numpy": "2", "mujoco": "3.17", "procgen2": "0.10"}.__getitem__)
+    monkeypatch.setattr(run_record, "PackageNotFoundError", KeyError)
+    found = {
+        env: versions(env).keys() & {"mujoco", "procgen2"} for env in ("gymnasium:HalfCheetah-v5", "atari", *NEEDS)
+    }
+    assert found["gymnasium:HalfCheetah-v5"] == found[f"gymnasium:{SWINGUP}"] == {"mujoco"}
+    assert found["procgen:maze"] == {"procgen2"} and found["atari"] == set()
 
 
 def test_later_pythons_have_no_dm_control(monkeypatch: pytest.MonkeyPatch) -> None:
