@@ -1,11 +1,12 @@
 """By what rules the runs of a report were played, as far as their records have them, and what may stand beside them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, Run
-from rainbow_iqn_apex.saber.report.settings import is_atari
+from rainbow_iqn_apex.saber.report.settings import is_atari, repeats
 from rainbow_iqn_apex.saber.results.atari_scores import STICKY
 
 SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
@@ -83,8 +84,8 @@ def protocol_of(settings: Mapping[str, Any]) -> Protocol | None:
     """Read the rules from settings of a run or an evaluation; None if they are not recorded."""
     drawn = ", actions drawn" * bool(settings.get("stochastic"))
     if not is_atari(settings):
-        environment = str(settings["env"]).removeprefix("gymnasium:")
-        return Protocol(f"rules of {environment}{drawn}", 0.0, unlimited=True, is_atari=False)
+        rules = f"rules of {str(settings['env']).removeprefix('gymnasium:')}{_changed(settings)}{drawn}"
+        return Protocol(rules, 0.0, unlimited=True, is_atari=False)
     stickiness, cut = (settings.get(name) for name in ("proba_sticky_actions", "disable_SABER_mode"))
     if not isinstance(stickiness, int | float) or not isinstance(cut, bool):
         return None
@@ -92,3 +93,13 @@ def protocol_of(settings: Mapping[str, Any]) -> Protocol | None:
     label = f"sticky actions {stickiness:g}" if stickiness else "no sticky actions"
     label += f", action repeat {repeat}" * (repeat != ACTION_REPEAT) + ", cut at 30 min" * cut + drawn
     return Protocol(label, stickiness, unlimited=not cut, action_repeat=repeat)
+
+
+def _changed(settings: Mapping[str, Any]) -> str:
+    """Write what an environment's own options change, such as its levels, and another action repeat."""
+    entry = ENVIRONMENTS.get(str(settings["env"]).partition(":")[0])
+    own = fields(entry.options) if entry else ()
+    usual = {field.name: field.default for field in own if not field.metadata.get("machine")}
+    usual |= {"action_repeat": ACTION_REPEAT} if repeats(settings) else {}
+    changed = {name: settings[name] for name in usual if settings.get(name, usual[name]) != usual[name]}
+    return "".join(f", {name.replace('_', ' ')} {value}" for name, value in changed.items())

@@ -83,9 +83,15 @@ def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], n
     assert published_shown(results) == (STICKY_AGENTS if "actions 0.25" in name and "repeat" not in name else set())
 
 
-def test_an_evaluation_whose_actions_were_drawn_says_so() -> None:
+def test_other_levels_and_drawn_actions_are_other_rules() -> None:
     rules = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False}
-    for settings, label in ((rules, "sticky actions 0.25"), ({"env": "gymnasium:CartPole-v1"}, "rules of CartPole-v1")):
+    levels = {"env": "procgen:maze", "procgen_mode": "hard", "procgen_num_levels": 200, "action_repeat": 4}
+    for settings, label in (
+        (rules, "sticky actions 0.25"),
+        ({"env": "gymnasium:CartPole-v1"}, "rules of CartPole-v1"),
+        (levels, "rules of procgen:maze, procgen num levels 200"),
+        ({"env": "vizdoom:basic", "action_repeat": 12}, "rules of vizdoom:basic, action repeat 12"),
+    ):
         for drawn, words in ((False, ""), (True, ", actions drawn")):
             found = protocol_of({**settings, "stochastic": drawn})
             assert found and found.label == label + words
