@@ -41,8 +41,14 @@ def score_now(run: Run) -> Now | None:
     """Mean scores over the last 100 episodes, or all so far, of a run that has no score at a mark; None if it has."""
     if any(score_at(run, mark) for mark in MARKS):
         return None
-    last = run.scores[-SCORE_EPISODES:]
-    return Now(run.settings.get("seed"), run.name, run.reached, len(last), last.mean(0).tolist())
+    episodes = min(SCORE_EPISODES, len(run.scores))
+    return Now(run.settings.get("seed"), run.name, run.reached, episodes, newest_scores(run))
+
+
+def newest_scores(run: Run) -> list[float]:
+    """Return mean scores [LIMITS] over the last 100 episodes, or all so far."""
+    means: list[float] = run.scores[-SCORE_EPISODES:].mean(0).tolist()
+    return means
 
 
 class Curves(NamedTuple):

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Profile, aggrega
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation
 from rainbow_iqn_apex.saber.report.groups import Group, group_runs
 from rainbow_iqn_apex.saber.report.inputs import Inputs
-from rainbow_iqn_apex.saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
+from rainbow_iqn_apex.saber.report.marks import LIMITS, Curves, Now, curves, newest_scores, score_at, score_now
 from rainbow_iqn_apex.saber.report.protocol import protocols_of
 from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.report.settings import AgentOptions
@@ -50,12 +50,12 @@ class Game:
     def human_share(self) -> float | None:
         """The newest score of a level of DMLab-30, 0 being the random agent and 1 the human; None for other tasks.
 
-        It is the score at the latest mark, or what the runs have come to.
+        It is the mean of the runs' last 100 episodes, so all levels of a run that goes on are of one time.
         """
         if not (scores := self.task.level_scores):
             return None
-        means = [mean for mark in MARKS if (mean := self.mean(mark, WHOLE)) is not None]
-        return scores.normalised(means[-1] if means else self.now_mean(WHOLE))
+        column = LIMITS.index(WHOLE)
+        return scores.normalised(float(np.mean([newest_scores(run)[column] for run in self.runs])))
 
     @cached_property
     def curves(self) -> Curves:

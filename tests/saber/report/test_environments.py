@@ -160,6 +160,16 @@ def test_levels_of_dmlab30_are_compared_with_the_human(tmp_path: Path) -> None:
     assert f"{100 * search:.1f}" in text and "% human" in text
 
 
+def test_the_humans_share_is_of_the_newest_episodes(tmp_path: Path) -> None:
+    # Mutation: the score at the latest mark, which a run has left behind.
+    steps, scores = [100_000 * n for n in range(1, 201)], [0.0] * 100 + [50.0] * 100
+    path = write_log(tmp_path, "psychlab_visual_search", steps, scores)
+    write_settings(path, 20_000_000, {"env": "dmlab:psychlab_visual_search"}, 1)
+    (game,) = results_of(tmp_path).agents[0].games.values()
+    assert game.mean(10_000_000, "saber") == 0
+    assert game.human_share == pytest.approx((50 - 0.085) / (78.5 - 0.085))
+
+
 def test_a_level_counts_for_no_more_than_the_human(tmp_path: Path) -> None:
     write_environment(tmp_path, "dmlab:lasertag_one_opponent_small")  # whose human has 12.65
     (agent,) = results_of(tmp_path).agents
