@@ -275,6 +275,11 @@ class LearnerClient:
         """Most agent steps that the run's record has ever held, also under learners before this one."""
         return self._record.t_actors
 
+    @property
+    def recorded_learner(self) -> int:
+        """The learner's agent steps in the run's record, as the learner before this one wrote them; else this one's."""
+        return self._record.t_learner
+
     def publish(self, version: int, weights: bytes) -> None:
         """Publish weights as `version`, which follows the last.
 

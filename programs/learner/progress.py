@@ -21,18 +21,22 @@ class Progress:
     round_end: Count = 0  # T_learner at which the round's training is done; by `Pace`
 
 
-def bound_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, recorded: int) -> ProgressBound:
+def bound_of_earlier(
+    args: Args, progress: Progress, limiter: RateLimiter, recorded: int, trained: int = 0
+) -> ProgressBound:
     """Return how far actors can have come under earlier learners of the run, one of which has saved this progress.
 
     A killed learner has published rounds after its last checkpoint. These are two more than the agent steps `recorded`
-    in the run's record fill, and the rounds whose steps a restarted Redis has lost. If Redis has lost much more, T-max
-    is the only limit: no actor plays rounds beyond it. Without lockstep a learner that has to wait for rows publishes
-    before, so there may be a round for each agent step.
+    in the run's record fill, and the rounds whose steps a restarted Redis has lost. If Redis has lost much more, the
+    run's length is the only limit: T-max, and what fills a lost replay again beyond it. Without lockstep a learner that
+    has to wait for rows publishes before, so there may be a round for each agent step, of the actors or of those that
+    the learner has `trained` by the record.
     """
+    most = max(args.T_max, progress.T_actors) + args.learn_start
     unrecorded = _UNRECORDED_ROUNDS if recorded or progress.T_actors else 0
     lost = recorded + unrecorded * limiter.most_steps < progress.T_actors
-    steps = args.T_max if lost else max(recorded, progress.T_actors)
-    rounds = limiter.round_of(min(steps, args.T_max))
+    steps = most if lost else max(recorded, progress.T_actors)
+    rounds = limiter.round_of(min(steps, most))
     if not limiter.synchronize:
-        rounds = max(rounds, progress.round + max(0, steps - progress.T_learner))
+        rounds = max(rounds, progress.round + max(0, max(steps, min(trained, args.T_max)) - progress.T_learner))
     return ProgressBound(rounds + 2 + unrecorded, steps)

@@ -30,7 +30,16 @@ def test_a_learner_that_was_killed_has_published_rounds_after_its_snapshot(saved
 
 def test_where_redis_has_lost_the_record_only_the_length_of_the_run_is_known() -> None:
     round_, steps = earlier(saved=30_000, told=0)
-    assert 500 <= round_ < 700 and steps == 50_000
+    assert 500 <= round_ < 700 and steps == 50_400
+
+
+def test_a_replay_that_is_filled_again_may_reach_beyond_the_run() -> None:
+    # Mutations: bound rounds, or steps, by T-max.
+    refill = options.parse(["--T-max", "50000", "--learn-start", "40000"], "test", "")
+    round_, steps = bound_of_earlier(refill, Progress("id", 490, 49_000), LIMITER, 89_000)
+    assert (round_, steps) == (890 + 102, 89_000)
+    round_, steps = bound_of_earlier(refill, Progress("id", 890, 89_000), LIMITER, 0)
+    assert round_ >= 890 + 102 and steps >= 89_000
 
 
 def test_a_forged_record_reaches_no_further_than_the_run() -> None:
@@ -51,3 +60,4 @@ def test_a_learner_without_lockstep_may_have_published_with_each_step() -> None:
     free = RateLimiter.of(synchronize=False, wanted_steps=5000, nb_env_per_actor=1, nb_actor=2, max_chunks=100)
     saved = Progress("id", round=454, T_actors=20_000, T_learner=19_000)
     assert 454 + 3000 <= bound_of_earlier(SETTINGS, saved, free, 22_000).round < 454 + 3300
+    assert 454 + 9000 <= bound_of_earlier(SETTINGS, saved, free, 22_000, trained=28_000).round, "nothing held it back"
