@@ -165,16 +165,12 @@ class LearnerClient:
         """
         own = self.check_name(run_id, afresh=afresh)
         self.keys = self._keys_of(run_id)
-        now = int(time.time())
+        reached = (own.t_learner, own.t_actors) if own else (0, played)  # its actors go on meanwhile, and read it here
+        self._saves = max(saves, own.saves) if own else saves
         self._record = RunStatus(
-            run_id, "starting", self._settings, 0, played, crews, owner=self._owner, saves=saves,
-            leader=self.lease.token, written=now,
+            run_id, "starting", self._settings, *reached, crews, owner=self._owner, saves=self._saves,
+            leader=self.lease.token, written=int(time.time()),
         )  # fmt: skip
-        if own:  # its actors go on meanwhile, and read the run's progress here
-            self._record = replace(
-                self._record, t_learner=own.t_learner, t_actors=own.t_actors, saves=max(saves, own.saves)
-            )
-        self._saves = self._record.saves
         others = self._take_over()
         rewrite_file(self._client)  # the server may have been started again while no learner ran
         for keys in self.keys.every_shard():

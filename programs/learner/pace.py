@@ -33,8 +33,7 @@ class StepPace:
         self._progress = progress
         self._steps = agent.steps_per_update or args.replay_frequency
         self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
-        self._resumed_at = progress.T_actors
-        self._fills = False  # too little is in the buffer, at the beginning or after a loss
+        self.fills = False  # too little is in the buffer, at the beginning or after a loss
 
     @property
     def most_steps(self) -> int:
@@ -45,16 +44,14 @@ class StepPace:
         """Prepare the next round's updates; return the learner's step at which they begin.
 
         Those of a run begin with the steps that were played before them. Nor are steps learned from that have filled a
-        replay again, which was lost.
+        replay again, which was lost: in lockstep all that were played, without it those that `Rounds` has passed.
         """
         progress, known = self._progress, self._progress.T_learner
-        is_filled, self._fills = self._team.total(int(self._fills))[0] > 0, False
+        is_filled, self.fills = self._team.total(int(self.fills))[0] > 0, False
         if known and not is_filled:
             return known
-        if known and self._limiter.synchronize:
-            start = max(known, progress.T_actors)
-        elif known:
-            start = max(known, min(known + progress.T_actors - self._resumed_at, self._args.T_max))
+        if known:
+            start = max(known, progress.T_actors) if self._limiter.synchronize else known
         elif (start := max(self._args.learn_start, progress.T_actors)) >= self._args.T_max:
             raise UserError(  # chunks of many environments fill at the same time
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
@@ -66,7 +63,7 @@ class StepPace:
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
         if not self._buffer.ready():
-            self._fills = True
+            self.fills = True
             return False
         return not (self._progress.T_learner and self._is_ahead())
 
@@ -121,6 +118,7 @@ class QueuePace:
         self._limiter = limiter
         self._progress = progress
         self._ahead = 1 if "queue_size" in args.own.unused else args.queue_size
+        self.fills = False  # nothing is lost that would have been learned from
 
     @property
     def most_steps(self) -> int:

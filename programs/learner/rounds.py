@@ -99,13 +99,17 @@ class Rounds(ABC):
     def _agree(self, ready: bool, *, stopping: bool = False) -> bool:
         """Return whether all learners are ready; raises Stopped in all of them if one is stopping.
 
-        From now on all count the agent steps that each has taken in since they last agreed.
+        From now on all count the agent steps that each has taken in since they last agreed. Without lockstep, those
+        that fill a lost replay again pass without an update.
         """
         progress = self._progress
         new = 0 if self._limiter.synchronize else progress.T_actors - self._agreed_steps
-        unready, stops, steps = self._team.total(int(not ready), int(stopping), new)
+        own = (int(not ready), int(stopping), new, int(self._pace.fills))
+        unready, stops, steps, filling = self._team.total(*own)
         progress.T_actors += steps - new
         self._agreed_steps = progress.T_actors
+        if filling and progress.T_learner:
+            progress.T_learner = max(progress.T_learner, min(progress.T_learner + steps, self._args.T_max))
         if stops:
             raise Stopped
         return not unready

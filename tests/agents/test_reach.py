@@ -60,4 +60,4 @@ def test_a_learner_without_lockstep_may_have_published_with_each_step() -> None:
     free = RateLimiter.of(synchronize=False, wanted_steps=5000, nb_env_per_actor=1, nb_actor=2, max_chunks=100)
     saved = Progress("id", round=454, T_actors=20_000, T_learner=19_000)
     assert 454 + 3000 <= bound_of_earlier(SETTINGS, saved, free, 22_000).round < 454 + 3300
-    assert 454 + 9000 <= bound_of_earlier(SETTINGS, saved, free, 22_000, trained=28_000).round, "nothing held it back"
+    assert bound_of_earlier(SETTINGS, saved, free, 22_000, trained=28_000).round >= 454 + 9000, "nothing held it back"

@@ -17,6 +17,8 @@ from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.pace import QueuePace, StepPace
 from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.rounds import Rounds
+from rainbow_iqn_apex.programs.learner.team import SINGLE
 from tests.conftest import random_rows
 from tests.small import FREE
 
@@ -109,19 +111,30 @@ def test_steps_that_fill_a_lost_replay_again_are_not_learned_from() -> None:
     assert updates(pace, progress) == [] and progress.T_learner == 1200, "the run ends"
 
 
-def test_without_lockstep_they_bring_no_burst_of_updates() -> None:
-    # Mutation: the same as in lockstep, where a learner that is behind would catch up by no update.
+def test_without_lockstep_a_learner_goes_on_behind_the_steps_that_have_passed() -> None:
+    # Mutations: let none pass; pass those, too, that nothing was lost before; pass beyond T-max.
     for rows, ends in (list[int](), [*range(540, 601, 10)]), ([1], [*range(440, 481, 10)]):
         progress = Progress("run", T_actors=500, T_learner=430, round_end=440)
         pace = refilled_pace(progress, rows, *FREE)
-        progress.T_actors = 600
+        for _ in range(2):  # the learner may be stopped between them, and resumed
+            take(50, pace, progress)
         rows.append(1)
         assert pace.may_update()
         assert updates(pace, progress) + updates(pace, progress) == ends
+        assert not pace.fills
     progress = Progress("run", T_actors=500, T_learner=930, round_end=940)
-    pace = refilled_pace(progress, [], *FREE)
-    progress.T_actors = 700
-    assert pace.begin() == 1000, "not beyond T-max"
+    take(200, refilled_pace(progress, [], *FREE), progress)
+    assert progress.T_learner == 1000
+
+
+def take(steps: int, pace: StepPace, progress: Progress) -> None:
+    """Take in so many agent steps, and agree on them."""
+    rounds: Any = SimpleNamespace(
+        _args=arguments(*FREE), _limiter=limiter_of(synchronize=False), _pace=pace, _progress=progress, _team=SINGLE,
+        _agreed_steps=progress.T_actors,
+    )  # fmt: skip
+    progress.T_actors += steps
+    Rounds._agree(rounds, ready=True)
 
 
 def test_a_run_that_could_learn_nothing_up_to_its_end_is_refused() -> None:
