@@ -226,7 +226,8 @@ class Mixture(Buffer):
         """Prepare an empty mixture for the chunks of a checkpoint, which are added next; each goes to its old place.
 
         Once they have come, the mixture gives the batches that it would have given. Chunks beyond the `newest`
-        sequence number of their actor are lost. Raises ValueError for a checkpoint that no such mixture has written.
+        sequence number of their actor are lost. Raises ValueError for a checkpoint that no such mixture has written,
+        UserError for one of a larger batch size whose queue has more sequences than this one has room for.
         """
         check_checkpoint(checkpoint, self.spec, newest)
         state = saved.read(checkpoint, self._layout())

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 
 _COUNTS = 4
@@ -48,7 +49,7 @@ class Saved(NamedTuple):
 
 
 def read(checkpoint: Checkpoint, layout: Layout) -> Saved:
-    """Return the state that a mixture has saved; raises ValueError for any other."""
+    """Return the state that a mixture has saved; raises ValueError for any other, UserError for a queue too short."""
     chunks = len(checkpoint.ids)
     lengths = {
         "counts": _COUNTS,
@@ -88,7 +89,10 @@ def _check_columns(saved: Saved, chunks: int, layout: Layout) -> None:
     _check_places(saved.slots, layout.pool_size, "slots")
     _check_places(saved.waiting, chunks, "waiting chunks")
     if len(saved.waiting) > layout.queue_slots:
-        raise ValueError(f"the replay's queue has {len(saved.waiting)} chunks in the place of {layout.queue_slots}")
+        raise UserError(
+            f"--batch-size: {len(saved.waiting)} sequences of the checkpoint wait, and the queue of this one has room "
+            f"for {layout.queue_slots}: resume with the one of its run"
+        )
     if not ((saved.sampled >= 0) & (saved.sampled < _MOST)).all():
         raise ValueError("the replay has a chunk that was sampled less than never")
     held = saved.numbers >= saved.added - layout.ring

@@ -77,6 +77,7 @@ def run_follower(args: Args, share: Args, team: Team, place: Place, stop: thread
         if saved:
             with damage_named(saved.path):
                 follower.resume(saved)
+        del saved
         print(f"Learner {team.rank} of {team.size} of run {args.name!r} on {device}", flush=True)
         with watch:
             follower.run()

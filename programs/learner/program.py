@@ -132,6 +132,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
+        del saved  # the run may take weeks, and of a large network this is gigabytes
         has_score = bool(reports.log.records)
         _describe(args, expectations(args.described, learns=progress.T_learner > 0, has_score=has_score))
         if note := few_rows(replace(args, memory_capacity=capacity(args, agent, limiter)), agent):

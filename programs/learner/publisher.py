@@ -31,6 +31,7 @@ class Publisher:
         """Publish the restored packets as the only ones, or in a new run the present weights."""
         packets = self._restored or {version: weights_packet.pack(self._model.published(), version)}
         self._client.publish_alone(packets)
+        self._restored = {}  # the client has them
 
     def start(self, version: int) -> None:
         """Publish the weights of this moment as `version`, which follows the last; raises the error of the last one.

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
@@ -246,7 +247,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "an old number": (with_extra("numbers", lambda numbers: numbers.clamp(min=0) * 0), "the numbers of the replay"),
     "waiting twice": (with_extra("waiting", lambda waiting: waiting[:1].repeat(2)), "the waiting chunks of the replay"),
     "waiting beyond": (with_extra("waiting", placed(0, 99)), "the waiting chunks of the replay"),
-    "too long a queue": (with_extra("waiting", lambda _: torch.arange(13)), "has 13 chunks in the place of 12"),
     "held by none": (with_extra("positions", lambda positions: positions * 0 - 1), "a chunk that no table holds"),
     "positions twice": (with_extra("positions", lambda positions: positions * 0), "the positions of the replay"),
     "negative counts": (with_extra("sampled", placed(2, -1)), "sampled less than never"),
@@ -268,6 +268,13 @@ def test_a_damaged_checkpoint_is_refused(damage: str) -> None:
     mixture, _ = grown(seed=8)
     with pytest.raises(ValueError, match=reason):
         make_mixture(MIXES["all"], 14, settings=SETTINGS[0]).restore(change(mixture.checkpoint()), dict(NEWEST))
+
+
+def test_a_queue_that_is_too_short_names_the_batch_size() -> None:
+    mixture, _ = grown(seed=8)
+    longer = with_extra("waiting", lambda _: torch.arange(13))(mixture.checkpoint())
+    with pytest.raises(UserError, match=r"^--batch-size: 13 sequences of the checkpoint wait, .* has room for 12:"):
+        make_mixture(MIXES["all"], 14, settings=SETTINGS[0]).restore(longer, dict(NEWEST))
 
 
 def test_any_damage_is_refused_or_leaves_a_valid_mixture() -> None:
