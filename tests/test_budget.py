@@ -1,6 +1,7 @@
 """A run that cannot fit is refused before it starts, with the numbers."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +183,23 @@ def test_the_inference_server_of_a_learner_is_counted(
         needed[place] = float(found[1])
     weights = sum(4e-9 * tensor.numel() for tensor in agent.model.parameters())
     assert abs(needed["learner"] - needed["server"] - 0.35 - 51 * weights) <= 0.11, needed
+
+
+def test_a_server_that_drops_keys_is_refused(own_client: Client, tmp_path: Path) -> None:
+    # Mutation: look at the policy alone, which decides nothing where there is no limit.
+    own_client.config_set("maxmemory-policy", "allkeys-lru")
+    for words in ([], ["--force"]):
+        args = options.parse(
+            ["--learn-start", "800", "--memory-capacity", "9000", "--path-to-results", str(tmp_path), *words],
+            "test",
+            "",
+        )
+        agent = make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1)
+        own_client.config_set("maxmemory", 0)
+        budget.check_learner(args, agent, ATARI, torch.device("cpu"), own_client, 0)
+        own_client.config_set("maxmemory", 1 << 40)
+        with nullcontext() if words else pytest.raises(UserError, match=r"maxmemory-policy allkeys-lru.*noeviction"):
+            budget.check_learner(args, agent, ATARI, torch.device("cpu"), own_client, 0)
 
 
 def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class MemoryUse(NamedTuple):
     limit: int  # maxmemory; 0: none
     machine: int  # all memory of its machine
     file: bool  # whether it keeps an append-only file
+    evicting: str  # the policy by which a full server drops any keys; empty: it does not
 
 
 def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
@@ -34,6 +35,7 @@ def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
     host = str(client.connection_pool.connection_kwargs.get("host"))
     sizes: list[Any] = [client.memory_usage(key) for keys in places for key in keys_from(client, keys.tag)]
     limits = [info["maxmemory"] for info in infos]
+    policies = {info["maxmemory_policy"] for info in infos if info["maxmemory"]}
     return MemoryUse(
         host,
         sum(info["used_memory"] for info in infos),
@@ -41,6 +43,7 @@ def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
         sum(limits) if all(limits) else 0,
         sum(info["total_system_memory"] for info in infos),
         any(info["aof_enabled"] == 1 for info in infos),
+        next((policy for policy in policies if policy.startswith("allkeys")), ""),
     )
 
 

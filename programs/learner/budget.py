@@ -106,6 +106,11 @@ def check_learner(
     learner += READ_AHEAD * chunk_bytes(agent.spec, environment)
     sizes = Sizes(learner, update_bytes(args, agent, environment), replay_bytes(args, agent, environment))
     use = memory_use(client, args.name, args.redis_shards)
+    if use.evicting and not args.force:
+        raise UserError(
+            f"{client.where}: this server drops keys when its memory is full (maxmemory-policy {use.evicting}), and a "
+            "run of which some are gone waits for ever: set noeviction, or --force starts it all the same"
+        )
     missing = max(0, _redis_bytes(args, agent, environment, weights, learners) - use.ours)
     needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)
     file = _FILE_SHARE * missing if use.file and use.host in LOCAL else 0
