@@ -56,11 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--minutes", type=float, nargs="+", default=[], help="of training [30, without --frames]")
     running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
     running.add_argument(
-        "--variant",
-        nargs=2,
-        metavar=("NAME", "OPTIONS"),
-        default=("", ""),
-        help="further options, in one string, and what a run with them is called",
+        "--variant", metavar="NAME=OPTIONS", default="", help="further options, and what a run with them is called"
     )
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
@@ -98,7 +94,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
 def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Train for so long, evaluate what was learned, and go on; raises RunError if a program fails."""
     words = ["--game", args.game, "--seed", str(args.seed), "--preset", "cpu", "--agent", args.agent]
-    variant, options = args.variant
+    variant, _, options = args.variant.partition("=")
     words += shlex.split(options)
     settings = options_of_programs.parse(words, "benchmarks clock", "").settings
     command = " ".join(["bash start_learning_atari.sh", *words])
