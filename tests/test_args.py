@@ -172,6 +172,10 @@ def test_common_options_that_an_agent_has_no_use_for_decide_nothing() -> None:
     args = read(*words)
     assert args == read("--agent", "ppo") and args.learn_start == 1
     assert args.not_used() == "Not used by --agent ppo: --learn-start, --memory-capacity"
+    for agent in ("r2d2", "impala --reward-transform soft-asymmetric"):
+        args = read("--agent", *agent.split(), "--reward-clip", "5")
+        assert args.not_used() == f"Not used by --agent {args.agent}: --reward-clip"
+    assert read(*"--agent r2d2 --rescaling False --reward-clip 5".split()).not_used() == ""
     assert errors_of(*words, "--batch-size", "0") == ["--batch-size: must be above 0, is 0"]
 
 

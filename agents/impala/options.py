@@ -76,3 +76,8 @@ class ImpalaOptions(MixtureOptions):
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Return the options that have no use with these tables, nor a clip beside another transform of rewards."""
+        return super().unused | (frozenset() if self.reward_transform == "clip" else {"reward_clip"})

@@ -78,6 +78,11 @@ class R2d2Options(SequenceOptions):
     lr_R2D2: float = option(1e-4, "Adam's learning rate", above=0)
     adam_eps_R2D2: float = option(1e-3, "Adam's epsilon", above=0)
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Return the options that have no use: no reward is clipped where values are rescaled."""
+        return self.UNUSED | ({"reward_clip"} if self.rescaling else frozenset())
+
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""
         if self.sequence_period <= self.sequence_length:
