@@ -59,7 +59,8 @@ class ReplayedEnvironment(ABC):
             raise ValueError("no episode is running: reset first")
         self.steps += 1
         row = self.play(action)
-        self._actions.append(np.array(action, self.spec.action.field.dtype))
+        chosen = np.array(action, self.spec.action.field.dtype)
+        self._actions.append(chosen if chosen.ndim else chosen.item())  # an array of one number takes 100 bytes
         self._obs = row.obs
         return row
 
