@@ -77,7 +77,7 @@ class Ingest:
     def _backlog(self) -> Iterator[Entry | None]:
         yield from self.reader.take_backlog(self.counted)
         self._buffer.forget(self.counted)
-        self._pace.may_update()  # which notes that too little is left, before new messages fill the buffer again
+        self._pace.note_loss()  # before new messages fill the buffer again
         new = self.reader.take_backlog()
         while self._buffer.room:
             try:

@@ -93,6 +93,7 @@ class Learner(Rounds):
 
     def _save_alone(self) -> None:
         if self._team.size == 1:  # what others have to add to a checkpoint is not to be had any more
+            self._agree(ready=True)  # on what was taken in before the error
             self._saver.write_checkpoint()
 
     def _close(self) -> None:

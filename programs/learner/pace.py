@@ -44,14 +44,14 @@ class StepPace:
         """Prepare the next round's updates; return the learner's step at which they begin.
 
         Those of a run begin with the steps that were played before them. Nor are steps learned from that have filled a
-        replay again, which was lost: in lockstep all that were played, without it those that `Rounds` has passed.
+        replay again, which was lost; without lockstep `Rounds` passes these as they come.
         """
         progress, known = self._progress, self._progress.T_learner
         is_filled, self.fills = self._team.total(int(self.fills))[0] > 0, False
-        if known and not is_filled:
+        if known and not (is_filled and self._limiter.synchronize):
             return known
         if known:
-            start = max(known, progress.T_actors) if self._limiter.synchronize else known
+            start = max(known, progress.T_actors)
         elif (start := max(self._args.learn_start, progress.T_actors)) >= self._args.T_max:
             raise UserError(  # chunks of many environments fill at the same time
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
@@ -60,12 +60,14 @@ class StepPace:
         progress.round_end = start + self._limiter.round_steps(progress.round)
         return start
 
+    def note_loss(self) -> None:
+        """Note that the buffer has too little to learn from, if it has."""
+        self.fills |= not self._buffer.ready()
+
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
-        if not self._buffer.ready():
-            self.fills = True
-            return False
-        return not (self._progress.T_learner and self._is_ahead())
+        self.note_loss()
+        return self._buffer.ready() and not (self._progress.T_learner and self._is_ahead())
 
     @property
     def awaited(self) -> str:
@@ -130,6 +132,9 @@ class QueuePace:
         progress = self._progress
         progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
         return progress.T_learner
+
+    def note_loss(self) -> None:
+        """Note nothing."""
 
     def may_update(self) -> bool:
         """Whether a batch waits."""

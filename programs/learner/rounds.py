@@ -108,8 +108,11 @@ class Rounds(ABC):
         unready, stops, steps, filling = self._team.total(*own)
         progress.T_actors += steps - new
         self._agreed_steps = progress.T_actors
-        if filling and progress.T_learner:
-            progress.T_learner = max(progress.T_learner, min(progress.T_learner + steps, self._args.T_max))
+        if filling and progress.T_learner and not self._limiter.synchronize:
+            passed = max(0, min(steps, self._args.T_max - progress.T_learner))
+            progress.T_learner += passed
+            progress.round_end += passed
+            self._pace.fills = not self._buffer.ready()
         if stops:
             raise Stopped
         return not unready

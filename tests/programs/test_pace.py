@@ -15,6 +15,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.pace import QueuePace, StepPace
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.rounds import Rounds
@@ -113,7 +114,7 @@ def test_steps_that_fill_a_lost_replay_again_are_not_learned_from() -> None:
 
 def test_without_lockstep_a_learner_goes_on_behind_the_steps_that_have_passed() -> None:
     # Mutations: let none pass; pass those, too, that nothing was lost before; pass beyond T-max.
-    for rows, ends in (list[int](), [*range(540, 601, 10)]), ([1], [*range(440, 481, 10)]):
+    for rows, ends in (list[int](), [*range(540, 581, 10)]), ([1], [*range(440, 481, 10)]):
         progress = Progress("run", T_actors=500, T_learner=430, round_end=440)
         pace = refilled_pace(progress, rows, *FREE)
         for _ in range(2):  # the learner may be stopped between them, and resumed
@@ -127,11 +128,36 @@ def test_without_lockstep_a_learner_goes_on_behind_the_steps_that_have_passed() 
     assert progress.T_learner == 1000
 
 
+def test_a_learner_that_waits_for_rows_goes_on_when_a_lost_replay_is_full() -> None:
+    # Mutation: let all steps pass until an update is made, for which it would wait for ever.
+    progress = Progress("run", T_actors=500, T_learner=495, round_end=540)
+    pace = refilled_pace(progress, rows := [], *FREE)
+    take(100, pace, progress)
+    rows.append(1)
+    take(5, pace, progress)
+    assert progress.T_learner == 600 and not pace.may_update()
+    take(10, pace, progress)
+    assert pace.may_update() and updates(pace, progress) == [610]
+
+
+def test_a_loss_is_noted_before_new_messages_fill_the_buffer() -> None:
+    # Mutation: note it when they have come, or never.
+    rows, progress = [1], Progress("run", T_actors=500, T_learner=430, round_end=440)
+    pace = refilled_pace(progress, rows, *FREE)
+    ingest: Any = SimpleNamespace(
+        counted={}, _pace=pace,
+        reader=SimpleNamespace(take_backlog=lambda *known: iter([] if known else [None])),
+        _buffer=SimpleNamespace(forget=lambda _: rows.clear(), room=1),
+    )  # fmt: skip
+    rows.extend(1 for _ in Ingest._backlog(ingest))
+    assert pace.fills and pace.may_update()
+
+
 def take(steps: int, pace: StepPace, progress: Progress) -> None:
     """Take in so many agent steps, and agree on them."""
     rounds: Any = SimpleNamespace(
         _args=arguments(*FREE), _limiter=limiter_of(synchronize=False), _pace=pace, _progress=progress, _team=SINGLE,
-        _agreed_steps=progress.T_actors,
+        _agreed_steps=progress.T_actors, _buffer=pace._buffer,
     )  # fmt: skip
     progress.T_actors += steps
     Rounds._agree(rounds, ready=True)
