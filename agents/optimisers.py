@@ -22,7 +22,7 @@ class Optimiser(torch.optim.Optimizer):
         group["initial_lr"] = float(group["lr"])
 
     def anneal(self, progress: float | Tensor) -> None:
-        """Set the learning rate of the next step, which falls linearly to 0 as learning goes on.
+        """Set the learning rate of the next step, which falls linearly to 0 as `progress` goes from 0 to 1.
 
         Within a recorded graph the rate and the progress must be tensors of the graph's device.
         """

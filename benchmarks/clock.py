@@ -13,6 +13,7 @@ play; with `--plot` it draws the default agent's half hours.
 import argparse
 import json
 import math
+import re
 import shlex
 import shutil
 import subprocess
@@ -83,6 +84,8 @@ def measure(args: argparse.Namespace) -> tuple[()]:
         )
     elif not all(0 < most < math.inf for most in [*args.minutes, *args.frames]):
         raise UserError("--minutes, --frames: expected numbers above 0")
+    elif args.variant and not re.fullmatch(r"[a-z0-9_]+=.+", args.variant):
+        raise UserError("--variant: expected a name of letters, digits and _, = and options")
     elif args.logs and args.logs.exists():
         raise UserError(f"--logs: expected a folder to be made, and {args.logs} is there")
     else:

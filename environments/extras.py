@@ -27,10 +27,11 @@ _OF_GYMNASIUM = ("mujoco", "dm-control", "minigrid")
 
 
 def packages_of(env: str) -> set[str]:
-    """Return the names of the extras' packages that may make what `--env` names, installed or not."""
+    """Return the names of the extras' packages that may simulate what `--env` names, installed or not."""
     kind = env.partition(":")[0]
     extras = _OF_GYMNASIUM if kind.startswith("gymnasium") else (kind,)
-    return {package.partition(">")[0] for extra in extras for package in (PACKAGES | PACKAGES_ALONE).get(extra, ())}
+    packages = (package for extra in extras for package in (PACKAGES | PACKAGES_ALONE).get(extra, ()))
+    return {package.partition(">")[0] for package in packages} - {"imageio"}  # which writes pictures
 
 
 def missing(extra: str) -> str:

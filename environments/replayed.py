@@ -60,7 +60,7 @@ class ReplayedEnvironment(ABC):
         self.steps += 1
         row = self.play(action)
         chosen = np.array(action, self.spec.action.field.dtype)
-        self._actions.append(chosen if chosen.ndim else chosen.item())  # an array of one number takes 100 bytes
+        self._actions.append(chosen if chosen.ndim else chosen.item())  # an array of one number takes over 100 bytes
         self._obs = row.obs
         return row
 

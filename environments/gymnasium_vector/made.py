@@ -110,7 +110,7 @@ def _make(name: str, count: int, seed: int) -> tuple[VectorEnv[Any, Any, Any], b
         is_seeded = "seed" in taken
         # ale-py clips rewards to their signs by default: scores are of rewards as they are.
         wanted = {"seed": seed, "reward_clipping": False}
-        own = {name: value for name, value in wanted.items() if name in taken}
+        own = {key: value for key, value in wanted.items() if key in taken}
         made = _with_own_spec(spec, partial(create, **own), count) if create else gymnasium.make_vec(spec, count)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"{name} cannot be made: {one_line(error)}") from error

@@ -207,10 +207,10 @@ class LearnerClient:
         mine = (actor for actor in range(self._nb_actor) if keys.holds(actor))
         self._scripts.trim(known, self.lease.token, dict.fromkeys(mine, 0))
 
-    def follow(self, run_id: str, recorded_steps: int) -> None:
+    def follow(self, run_id: str, recorded_learner: int, recorded_steps: int) -> None:
         """Take part in this run, which another learner leads; its record has held so many agent steps."""
         self.keys = self._keys_of(run_id)
-        self._record = RunStatus(run_id, "starting", self._settings, 0, recorded_steps)
+        self._record = RunStatus(run_id, "starting", self._settings, recorded_learner, recorded_steps)
 
     def _owns(self, actor: int) -> bool:
         return actor % self._ranks == self._rank
@@ -273,7 +273,7 @@ class LearnerClient:
 
     @property
     def recorded_learner(self) -> int:
-        """The learner's agent steps in the run's record, as the learner before this one wrote them; else this one's."""
+        """The learner's agent steps in the run's record: at first as the learner before this one has written them."""
         return self._record.t_learner
 
     def publish(self, version: int, weights: bytes) -> None:

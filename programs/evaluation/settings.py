@@ -182,7 +182,7 @@ def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
 
 def _is_setting(name: str, value: Any, known: Any) -> bool:
     """Return whether a value of a snapshot may be one of this setting; messages show texts."""
-    if isinstance(value, str) and name in ("agent", *_PLAYED) and not _NAME.fullmatch(value):
-        return False
-    is_text = isinstance(value, str)
-    return type(value) is type(known) and (not is_text or (len(value) <= _MOST_LETTERS and value.isprintable()))
+    if type(value) is not type(known) or not isinstance(value, str):
+        return type(value) is type(known)
+    is_name = bool(_NAME.fullmatch(value)) or name not in ("agent", *_PLAYED)
+    return is_name and len(value) <= _MOST_LETTERS and value.isprintable()

@@ -109,7 +109,7 @@ def check_learner(
     if use.evicting and not args.force:
         raise UserError(
             f"{client.where}: this server drops keys when its memory is full (maxmemory-policy {use.evicting}), and a "
-            "run of which some are gone waits for ever: set noeviction, or --force starts it all the same"
+            "run that loses keys waits for ever: set noeviction, or --force starts it all the same"
         )
     missing = max(0, _redis_bytes(args, agent, environment, weights, learners) - use.ours)
     needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)

@@ -69,8 +69,8 @@ def run_follower(args: Args, share: Args, team: Team, place: Place, stop: thread
         restore_agent(args, agent, saved)
         if team.total(int(stop.is_set()))[0] and not saved:
             raise Stopped
-        recorded = team.exchange(0, int)[0]  # when learner 0 leads the run
-        learner_client.follow(beginning.progress.run_id, recorded)
+        recorded = team.exchange((0, 0), tuple[int, int])[0]  # when learner 0 leads the run
+        learner_client.follow(beginning.progress.run_id, *recorded)
         decode = MessageDecoder(agent.spec, environment, args.nb_env_per_actor)
         run = Run(args, learner_client, None, beginning.progress, limiter, stop, team)
         follower = Follower(run, agent, buffer, decode, share.update_size)

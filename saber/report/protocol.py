@@ -10,6 +10,7 @@ from rainbow_iqn_apex.saber.report.settings import is_atari, repeats
 from rainbow_iqn_apex.saber.results.atari_scores import STICKY
 
 SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
+_NO_RULES = {"football_planes", "football_rewards", "dmlab_renderer"}  # options that leave the score what it is
 
 
 @dataclass(frozen=True, order=True)
@@ -99,7 +100,8 @@ def _changed(settings: Mapping[str, Any]) -> str:
     """Write what an environment's own options change, such as its levels, and another action repeat."""
     entry = ENVIRONMENTS.get(str(settings["env"]).partition(":")[0])
     own = fields(entry.options) if entry else ()
-    usual = {field.name: field.default for field in own if not field.metadata.get("machine")}
+    of_rules = [field for field in own if not field.metadata.get("machine") and field.name not in _NO_RULES]
+    usual = {field.name: field.default for field in of_rules}
     usual |= {"action_repeat": ACTION_REPEAT} if repeats(settings) else {}
     changed = {name: settings[name] for name in usual if settings.get(name, usual[name]) != usual[name]}
     return "".join(f", {name.replace('_', ' ')} {value}" for name, value in changed.items())

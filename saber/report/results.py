@@ -50,7 +50,7 @@ class Game:
     def human_share(self) -> float | None:
         """The newest score of a level of DMLab-30, 0 being the random agent and 1 the human; None for other tasks.
 
-        It is the mean of the runs' last 100 episodes, so all levels of a run that goes on are of one time.
+        It is the mean of the runs' last 100 episodes, also behind the latest mark.
         """
         if not (scores := self.task.level_scores):
             return None

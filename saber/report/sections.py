@@ -249,7 +249,7 @@ def _method_section(results: Results) -> list[str]:
             "<h3>Differences of the agents</h3>",
             "<p>Settings that take part in learning and are not the same; what only tells runs and machines apart, as "
             "seeds and numbers of actors, is none. Nor is the length of a run, T_max, though the importance-sampling "
-            "exponent rises over it; it is one where the learning rate falls to 0 there.</p>",
+            "exponent rises over it. T_max counts as a difference for agents whose learning rate falls to 0 there.</p>",
             to_html(method_tables.difference_table(results, shared=True)),
             *_own_settings(results),
         ]

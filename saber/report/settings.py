@@ -103,5 +103,6 @@ def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) 
 
 def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether no setting that both record differs: programs record new settings while a benchmark's runs are made."""
-    together = one.get(TOGETHER) == other.get(TOGETHER)
-    return together and all(one[name] == other[name] for name in one.keys() & other.keys())
+    absent = {TOGETHER: None, "rate_decay": False}  # what it means that a record lacks one of these
+    known = (one.keys() & other.keys()) | absent.keys()
+    return all(one.get(name, absent.get(name)) == other.get(name, absent.get(name)) for name in known)

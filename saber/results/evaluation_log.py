@@ -108,7 +108,9 @@ class EvaluationLog:
                 raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
             return {}
         now, then = self.record.decisive, before.decisive
-        if names := [name for name in now | then if now.get(name) != then.get(name)]:
+        packages = self.record.versions.keys() | before.versions.keys()
+        once = (now.keys() ^ then.keys()) & packages  # an extra that came, or went, or that older records did not name
+        if names := [name for name in now | then if name not in once and now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
             raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
         self.record = replace(

@@ -101,6 +101,14 @@ def test_another_evaluation_is_refused_and_changes_nothing(
     assert {file: file.read_bytes() for file in visible(tmp_path)} == before
 
 
+def test_a_package_that_only_one_record_names_is_no_difference(tmp_path: Path) -> None:
+    # Mutation: compare it with nothing, so that no evaluation of an earlier commit goes on.
+    log_of(tmp_path / "x.csv", [0, 1])
+    later = dataclasses.replace(RECORD, versions=RECORD.versions | {"mujoco": "3.17"})
+    with EvaluationLog(tmp_path / "x.csv", later) as log:
+        assert len(log.episodes) == 2
+
+
 def test_a_csv_without_its_record_is_refused(tmp_path: Path) -> None:
     log_of(tmp_path / "x.csv", [0])
     (tmp_path / "x.json").unlink()
