@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -29,12 +30,15 @@ EXPECTED = "expected HOST ACTORS [folder=PATH] [gpus=LIST]"
 def test_a_file_of_hosts(tmp_path: Path) -> None:
     file = tmp_path / "hosts.txt"
     file.write_text(
-        "# a comment\n\nnode1 4 # another\nme@node2.org\t8  gpus=0,1 folder='my files/a b'\n::1 1 folder=~/x\n"
+        "# a host's comment\n\nnode1 4 # another\nme@node2.org\t8  gpus=0,1 folder='my files/a b'\n::1 1 folder=~/x\n"
+        "n3 1 folder=/run#3 #4\nn4 1 folder=~\n"
     )
     assert hosts.read(file, "/here") == (
         Host("node1", 4, "/here", ()),
         Host("me@node2.org", 8, "my files/a b", (0, 1)),
         Host("::1", 1, "x", ()),
+        Host("n3", 1, "/run#3", ()),
+        Host("n4", 1, ".", ()),
     )
 
 
@@ -186,12 +190,12 @@ def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
     server = RedisServer(tmp_path, more={"requirepass": secret})
     with closing(server):
         server.start()
-        workplace.address = ["--port-redis", str(server.port)]
-        workplace.environment["REDIS_PASSWORD"] = secret
+        workplace.address = []
+        workplace.environment["REDIS_URL"] = f"redis://default:{quote(secret, safe='')}@localhost:{server.port}"
         workplace.start(*write_hosts(workplace, "node1 1\n"))
         workplace.argv("actor0")
         variables = (workplace.folder / "actor0.env").read_text().splitlines()
-        assert f"REDIS_PASSWORD={secret}" in variables and len(variables) == 2
+        assert {f"REDIS_PASSWORD={secret}", "REDIS_USERNAME=default"} < {*variables} and len(variables) == 3
         lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
         assert not [line for line in lines if secret in line]
         workplace.stop(60)

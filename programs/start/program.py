@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import launch
 from rainbow_iqn_apex.programs.machine_preset import count_gpus
@@ -42,6 +43,10 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
             )
         if asked.hosts:
             ssh.check(asked.hosts, asked.redis)
+            access = asked.server.access  # actors elsewhere reach the server by another URL, but as the same user
+            os.environ |= {
+                name: text for name, text in ((USERNAME, access.username), (PASSWORD, access.password)) if text
+            }
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
         supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
         return _run(supervisor, asked, options.continuation(script, words))
