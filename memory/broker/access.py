@@ -243,6 +243,12 @@ def append_file(port: int) -> str:
     return f"redis_{port}.aof"
 
 
+def keeps_file(folder: Path, port: int) -> bool:
+    """Return whether the server at a port has a file there: before Redis 7 in the folder itself."""
+    name = f"{append_file(port)}*"
+    return any(folder.glob(name)) or any(folder.glob(f"appendonlydir/{name}"))
+
+
 def explain(error: Exception, access: Access, port: int) -> str:
     """Explain in one line why a connection could not be made, and what to do."""
     if trouble := trouble_of(error):

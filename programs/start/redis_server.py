@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file
+from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, process_file, settings_of
@@ -74,8 +74,7 @@ def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
             f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop it, or what "
             "looks after it, or --use-running-redis goes on with it"
         )
-    file = f"{append_file(port)}*"
-    if answer.listens and (any(results.glob(file)) or any(results.glob(f"appendonlydir/{file}"))):
+    if answer.listens and keeps_file(results, port):
         raise UserError(
             f"--port-redis: port {port} of {host} is taken, and the run in {results} goes on with a Redis server "
             "there, which has its experience; stop what listens there"

@@ -22,6 +22,15 @@ from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
+from rainbow_iqn_apex.memory.broker.access import (
+    CA_CERTS,
+    CLIENT_CERT,
+    CLIENT_KEY,
+    PASSWORD,
+    URL,
+    USERNAME,
+    keeps_file,
+)
 from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
@@ -163,7 +172,7 @@ def port_for(run: Run, runs: Sequence[Run], first: int) -> int:
     If another server has taken the port before the run's own has ever kept anything, it gets another one. Runs whose
     number differs try different ports, so they may be started at the same time, also on several machines.
     """
-    if (state := run.state()) and (_is_free(state.port) or (run.folder / "appendonlydir").exists()):
+    if (state := run.state()) and (_is_free(state.port) or keeps_file(run.folder, state.port)):
         return state.port
     taken = {state.port for other in runs if (state := other.state())}
     for port in range(first + run.index, _LAST_PORT + 1, len(runs)):
@@ -188,5 +197,5 @@ def logs(runs: Iterable[Run]) -> list[Path]:
 
 def check_environment() -> None:
     """Raise UserError if the environment names a Redis server, which all runs would share."""
-    if named := sorted(name for name in os.environ if name in ("REDIS_URL", "REDIS_PASSWORD") and os.environ[name]):
+    if named := sorted(filter(os.environ.get, (URL, USERNAME, PASSWORD, CA_CERTS, CLIENT_CERT, CLIENT_KEY))):
         raise UserError(f"{named[0]}: is set, but each run of a sweep has a Redis server of its own; unset it")
