@@ -30,7 +30,7 @@ class Forms:
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, places: int) -> None:
         self._environment = environment
-        self._places = places
+        self.places = places
         field = environment.observation
         rows = Rows(
             np.zeros((1, *field.shape), field.dtype), np.zeros(1, np.uint8), np.zeros(1, np.float32),
@@ -60,8 +60,8 @@ class Forms:
         if places is None or places.dtype != np.int64 or places.ndim != 1 or not len(places):
             raise Refusal("a request without places")
         count = len(places)
-        if places.min() < 0 or places.max() >= self._places:
-            raise Refusal(f"a place beyond the {self._places} environments of the run")
+        if places.min() < 0 or places.max() >= self.places:
+            raise Refusal(f"a place beyond the {self.places} environments of the run")
         if forms(rows) != _many(self._row, count) or rows["step_type"].max() > int(StepType.LAST):
             raise Refusal(f"rows are {forms(rows)}, expected {_many(self._row, count)}")
         state = kept if kept is not None else state or self.blank(count)

@@ -61,6 +61,7 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True):
     spec: ChunkSpec  # of the agent
     answer: dict[str, tuple[tuple[Count, ...], str]]  # shapes, for one environment, and dtypes of an answer to "act"
     alone: bool  # whether each client is computed alone, in lockstep
+    places: Count  # environments of all actors that it was started for
 
 
 class Refusal(Exception):  # noqa: N818 - no error of ours

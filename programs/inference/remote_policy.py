@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy
-from rainbow_iqn_apex.common.errors import PolicyLostError
+from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.chunk import forms
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
@@ -105,7 +105,10 @@ class RemotePolicy(AskingPolicy):
         return self._finish(self._begin(kind, arrays or {}, step, {}, None))
 
     def ask(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> int:
-        """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`."""
+        """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`.
+
+        Raises UserError where the servers were started for fewer actors.
+        """
         own = self._first + np.arange(len(rows.reward)) if places is None else places
         arrays = {f"rows.{name}": array for name, array in rows._asdict().items()} | {"places": own.astype(np.int64)}
         stack = pushed(rows, state, self.spec.stack) if self._has_stack else None
@@ -144,6 +147,12 @@ class RemotePolicy(AskingPolicy):
         return self._number
 
     def _send(self, call: _Call) -> None:
+        places = call.request.arrays.get("places")
+        if places is not None and places.max() >= (most := self._link.welcome.places):
+            raise UserError(
+                f"--nb-actor: inference server {self._link.address.number} was started for the {most} environments of "
+                f"all actors, and this actor's reach to {places.max() + 1}: start the servers with the larger --nb-actor"
+            )
         call.sent = time.monotonic()
         self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))
 

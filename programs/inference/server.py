@@ -180,7 +180,7 @@ class InferenceServer:
             hello = peer.greet(data)
             shown = proof(self._secret, "server", hello.nonce)
             alone = service.welcome(peer, hello)
-            peer.send(say(Welcome(shown, service.spec, service.forms.answer, alone)))
+            peer.send(say(Welcome(shown, service.spec, service.forms.answer, alone, service.forms.places)))
             return
         request = decode(data, Request)
         if "places" in request.arrays and request.arrays["places"].size > self._each:

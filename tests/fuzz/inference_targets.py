@@ -77,7 +77,7 @@ def _greetings(spec: ChunkSpec, forms: Forms) -> Target:
     good = (
         Challenge(_NONCE),
         Hello(proof(_SECRET, "client", _NONCE), _NONCE, 3, evaluates=False),
-        Welcome(proof(_SECRET, "server", _NONCE), spec, forms.answer, alone=False),
+        Welcome(proof(_SECRET, "server", _NONCE), spec, forms.answer, alone=False, places=8),
     )
 
     def forge(rng: random.Random, data: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """What a client of a server gets: the same as from a policy in its own process."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rainbow_iqn_apex.agents.ops.frames import push_frame
 from rainbow_iqn_apex.agents.r2d2 import agent as r2d2
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy, pushed
@@ -18,6 +19,7 @@ from tests.inference.serving import (
     AGENTS,
     BYTES,
     EACH,
+    NB_ENV,
     VECTOR,
     Served,
     Stream,
@@ -48,6 +50,19 @@ def test_both_ends_push_frames_alike(seed: int, size: int, envs: int, environmen
         assert state["stack"].dtype == field.dtype
         np.testing.assert_array_equal(state["stack"], stack.numpy())
         np.testing.assert_array_equal(rows.obs, given_obs)
+
+
+def test_an_actor_beyond_those_of_the_servers_is_told_what_to_do(redis_port: int, run_name: str) -> None:
+    # Mutation: ask all the same: the server cuts it off, and it asks again for ever.
+    service = together("r2d2")
+    with Served(service, redis_port, run_name) as served:
+        for actor in (NB_ENV // EACH - 1, NB_ENV // EACH):
+            with client_of(served, actor) as client:
+                refusal = pytest.raises(
+                    UserError, match=r"^--nb-actor: inference server 0 .* for the 24 .* reach to 28:"
+                )
+                with refusal if actor == NB_ENV // EACH else nullcontext():
+                    client.act(Stream(1).rows(), {}, 100)
 
 
 @pytest.fixture

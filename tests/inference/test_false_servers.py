@@ -102,7 +102,7 @@ class Talk:
         hello = hear(receive(self.link), Hello)
         policy = make("impala-lstm")
         good = Welcome(
-            proof(self.secret, "server", hello.nonce), policy.spec, Forms(policy, VECTOR, NB_ENV).answer, False
+            proof(self.secret, "server", hello.nonce), policy.spec, Forms(policy, VECTOR, NB_ENV).answer, False, NB_ENV
         )
         values = {name: getattr(good, name) for name in good.__struct_fields__} | changed
         self.link.sendall(say(Welcome(**values)))
