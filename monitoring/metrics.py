@@ -30,7 +30,11 @@ class Metric:
 PRIORITY_BOUNDS = tuple(10 ** (quarter / 4) for quarter in range(-16, 13))
 
 _ROLLOUT = (
-    Metric("rollout/ep_rew_mean", "score", "mean of the newest 100 training episodes, as SABER counts scores"),
+    Metric(
+        "rollout/ep_rew_mean",
+        "score",
+        "mean of the newest 100 training episodes, as SABER counts scores; of an actor or evaluation actor, of its own",
+    ),
     Metric("rollout/ep_rew_before", "score", "mean of as many training episodes before these, or of the older half"),
     Metric("rollout/ep_len_mean", "agent steps", "mean length of the newest 100 training episodes"),
     Metric("rollout/episodes", "episodes", "training episodes in the log", "counter"),

@@ -110,11 +110,12 @@ class OverviewReader:
         evaluated = evaluating.read(sorted({*range(_MOST_EVALUATING)} | evaluating.registered()), MAX_BYTES)
         servers = serving.read(sorted(serving.registered()), MAX_BYTES)
         playing = [_process("actor", i, found.get(i), up) for i in actors if i in expected or i in found]
+        others = [_process("evaluation actor", actor or 0, raw, up) for actor, raw in evaluated.items()]
+        others += [_process("inference server", number or 0, raw, up) for number, raw in servers.items()]
         processes = _paired(
             learner,
             *(actor for actor in playing if actor.number in expected or _is_there(actor, up)),
-            *(_process("evaluation actor", actor or 0, raw, up) for actor, raw in evaluated.items()),
-            *(_process("inference server", number or 0, raw, up) for number, raw in servers.items()),
+            *(other for other in others if other.age <= up or other.starts),  # not an earlier learner's
         )
         if _is_abandoned(record, learner):
             return Overview(self._name, record, processes, (), "abandoned")
@@ -149,7 +150,8 @@ def _up(record: RunStatus, learner: Process) -> float:
         return 0.0
     if record.over or learner.report is None:
         return math.inf
-    return learner.report.written - learner.report.began + learner.age
+    up = learner.report.written - learner.report.began + learner.age
+    return up if up >= 0 else math.inf  # the learner's clock was set back meanwhile
 
 
 def _process(role: Role, number: int, raw: RawReport | None, up: float) -> Process:

@@ -48,7 +48,7 @@ class TensorBoardSink:
         self._described = described
         for slot, film in self._films.choose(moment).items():  # last: without a film the metrics are there
             value = Summary.Value(tag=TAGS[slot], image=_image(film))
-            _append(file, [Event(wall_time=film.info.at, step=film.info.step, summary=Summary(value=[value]))])
+            _append(file, [Event(wall_time=film.info.at, step=moment.step, summary=Summary(value=[value]))])
 
     def close(self) -> None:
         """Close the file: all is written."""

@@ -151,7 +151,7 @@ class RemotePolicy(AskingPolicy):
         if places is not None and places.max() >= (most := self._link.welcome.places):
             raise UserError(
                 f"--nb-actor: inference server {self._link.address.number} was started for the {most} environments of "
-                f"all actors, and this actor's reach to {places.max() + 1}: start the servers with the larger --nb-actor"
+                f"all actors, and this actor's reach to {places.max() + 1}: start servers with the larger --nb-actor"
             )
         call.sent = time.monotonic()
         self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))

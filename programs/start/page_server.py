@@ -38,6 +38,6 @@ def page_servers(args: Args) -> list[Process]:
     if args.tensorboard:
         # It takes port 6006, or one of those that follow.
         folder = str(tensorboard_folder(args.path_to_results, args.task))
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder]
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--samples_per_plugin", "images=1000"]
         servers.append(Process("TensorBoard", command, _address_told("TensorBoard", r"TensorBoard \S+ at (http\S+)")))
     return servers

@@ -212,6 +212,18 @@ def test_who_has_left_before_a_resume_is_no_alarm_in_its_first_frames(own_client
     assert seen()[1][0].endswith(("learner, actor 0 have left", "learner, actors 0, 1 have left"))
 
 
+def test_an_inference_server_of_an_earlier_learner_is_no_alarm(own_client: Client) -> None:
+    # Mutation: show all that have ever reported.
+    written = WrittenRun(own_client, "pong")
+    InferenceServers(own_client, "pong", written.keys.run_id, 1).enlist(0)
+    written.report("inference server", 0, SERVED, age=90)
+    for began, seen in ((60, 0), (300, 1)):
+        written.report("learner", 0, VALUES, began=began)
+        found = overview(own_client)
+        assert sum(process.role == "inference server" for process in found.processes) == seen
+        assert any("inference server 0 has been silent" in alert for alert in found.alerts) == bool(seen)
+
+
 def test_a_run_that_nobody_has_led_for_a_day_is_abandoned(own_server: RedisServer, own_client: Client) -> None:
     # Mutation: a run whose learner still reports.
     written, now = WrittenRun(own_client, "pong"), int(time.time())
