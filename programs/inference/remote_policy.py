@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy
-from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
+from rainbow_iqn_apex.common.errors import PolicyLostError, Stopped, UserError
 from rainbow_iqn_apex.memory.chunk import forms
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ALONE_S = 60.0  # at least, to wait for a server that computes for each client alone, one after the other
 _STACK = f"state.{STACK}"  # is among the forms, but is not sent back
 _TICK_S = 0.2  # between two looks whether this process shall stop
+STOP_S = 5.0  # in which a step that is under way may end before a stop
 _END_S = 0.3  # in which a process learns that it shall end, too
 _KEPT = 8  # newest states whose calls the server may know
 
@@ -70,6 +71,7 @@ class RemotePolicy(AskingPolicy):
         self._known: list[tuple[Arrays, int]] = []  # states that the server has, and the calls after which they are
         self._number = 0
         self._told_to_wait = 0.0  # when the server last did so
+        self._stopping = 0.0  # when this process was first found to be asked to stop
         self._random: Array | None = None  # state of the policy's random numbers, in lockstep
         self._lost: Exception | None = None  # why the server is lost that had this actor's own policy
         self._link: Link = finder.find()
@@ -176,7 +178,7 @@ class RemotePolicy(AskingPolicy):
     def _receive(self) -> None:
         """Take the next answer, if one comes within a moment."""
         if (data := self._link.receive(_TICK_S)) is None:
-            self._finder.check()
+            self._heed()
             return
         answer = decode(data, Answer)
         call = self._calls.get(answer.call)
@@ -184,7 +186,7 @@ class RemotePolicy(AskingPolicy):
             raise Refusal("it answers what was not asked")
         if answer.wait:
             self._told_to_wait = time.monotonic()
-            self._finder.check()
+            self._heed()
         elif answer.wants_state:
             self._link.send(call.encoded(0))
         else:
@@ -192,6 +194,15 @@ class RemotePolicy(AskingPolicy):
             self._check(call, answer)
             call.answer = answer
             self._finder.patience.answered(time.monotonic() - call.sent)
+
+    def _heed(self) -> None:
+        """Raise what this process shall end by; a stop after some seconds, as this step ends what will be committed."""
+        try:
+            self._finder.check()
+        except Stopped:
+            self._stopping = self._stopping or time.monotonic()
+            if time.monotonic() - self._stopping > STOP_S:
+                raise
 
     def _check(self, call: _Call, answer: Answer) -> None:
         """Raise Refusal for arrays of other names or sizes than a server of ours gives."""

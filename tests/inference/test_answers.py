@@ -1,5 +1,6 @@
 """What a client of a server gets: the same as from a policy in its own process."""
 
+import threading
 from contextlib import ExitStack, nullcontext
 
 import numpy as np
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 
 from rainbow_iqn_apex.agents.ops.frames import push_frame
 from rainbow_iqn_apex.agents.r2d2 import agent as r2d2
-from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
+from rainbow_iqn_apex.programs.inference import remote_policy
+from rainbow_iqn_apex.programs.inference.finding import ServerFinder
+from rainbow_iqn_apex.programs.inference.link import Asker
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy, pushed
 from tests.deadline import wait_until
 from tests.inference.serving import (
@@ -63,6 +67,29 @@ def test_an_actor_beyond_those_of_the_servers_is_told_what_to_do(redis_port: int
                 )
                 with refusal if actor == NB_ENV // EACH else nullcontext():
                     client.act(Stream(1).rows(), {}, 100)
+
+
+def test_a_step_that_is_under_way_ends_before_a_stop(
+    redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutations: stop at once, and lose what was played since the last commit; never stop.
+    stop, rows = threading.Event(), Stream(1).rows()
+
+    def check() -> None:
+        if stop.is_set():
+            raise Stopped
+
+    with Served(together("r2d2"), redis_port, run_name) as served:
+        policy = RemotePolicy(ServerFinder(served.servers, Asker(0, evaluates=False), None, check), 0, VECTOR.action)
+        served.hold()
+        stop.set()
+        threading.Timer(1.0, served.go_on).start()
+        assert len(policy.act(rows, {}, 100)[0].actions) == EACH
+        monkeypatch.setattr(remote_policy, "STOP_S", 0.5)
+        served.hold()
+        with pytest.raises(Stopped):
+            policy.act(rows, {}, 101)
+        policy.close()
 
 
 @pytest.fixture
