@@ -30,14 +30,15 @@ NEW_FILM = f".{FILM}"  # until the card is written
 _LIBRARY = "rainbow-iqn-apex"
 _NOT_REPEATED = frozenset({"model", "rainbow_only"})  # the snapshot that training began from; `agent` says the same
 _VIDEO = f'\n<video src="{FILM}" controls></video>\n'
-_MARK = f"---\nlibrary_name: {_LIBRARY}\n"
+_MARK = f"\nlibrary_name: {_LIBRARY}\n"  # in a card's head
 
 
 def check_folder(folder: Path) -> None:
     """Make the folder of a card; raises UserError if it holds anything else, but for hidden files such as .git."""
     folder_to_write("--export", folder)
     page = folder / "README.md"
-    is_card = page.is_file() and page.read_text("utf-8", errors="replace").startswith(_MARK)
+    head, *_ = page.read_text("utf-8", errors="replace").split("\n---", 1) if page.is_file() else [""]
+    is_card = head.startswith("---\n") and _MARK in f"{head}\n"
     if not is_card and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(
             f"--export: {folder} holds something else than a model card; name an empty folder, or a new one"
@@ -47,6 +48,8 @@ def check_folder(folder: Path) -> None:
 def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_repeat: int, *, film: bool) -> None:
     """Write the card, whose new `film` is there already, in the place of an older card of the folder; the page last."""
     assert args.export is not None
+    if not (page := args.export / "README.md").exists():
+        page.write_text(f"---{_MARK}---\n")  # so that another command goes on where this one is interrupted
     olds = set(args.export.glob("model_*.pth"))
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     trained = snapshot.settings_of(saved)
@@ -100,7 +103,7 @@ def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
         "tags": [args.task, args.agent, "reinforcement-learning", "deep-reinforcement-learning", _LIBRARY],
         "model-index": [{"name": title, "results": [result]}],
     }
-    return f"""{_MARK}{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---
+    return f"""---{_MARK}{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---
 
 # {title} plays {args.task}
 

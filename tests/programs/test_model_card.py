@@ -15,8 +15,8 @@ from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.evaluation import program
-from rainbow_iqn_apex.programs.evaluation.card import write_card
+from rainbow_iqn_apex.programs.evaluation import card, program
+from rainbow_iqn_apex.programs.evaluation.card import check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.workers import Task
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
@@ -42,19 +42,37 @@ def evaluated(folder: Path, asked: int) -> EvaluationLog:
 
 def test_a_card_has_the_episodes_that_were_asked_for(tmp_path: Path) -> None:
     # Mutations: copy the files of the evaluation; its path of the snapshot.
-    card = tmp_path / "card"
-    card.mkdir()
-    write_card(Args().replace(game="pong", export=card), SAVED, evaluated(tmp_path, 3), 4, film=False)
-    scores = [episode.record.score_saber for episode in read_evaluation(card / "scores.csv")]
-    record = read_evaluation_record(card / "scores.json")
+    folder = tmp_path / "card"
+    folder.mkdir()
+    write_card(Args().replace(game="pong", export=folder), SAVED, evaluated(tmp_path, 3), 4, film=False)
+    scores = [episode.record.score_saber for episode in read_evaluation(folder / "scores.csv")]
+    record = read_evaluation_record(folder / "scores.json")
     assert scores == [0, 1, 2] and record.episodes == 3
-    assert (card / record.model).is_file()
-    page = (card / "README.md").read_text()
+    assert (folder / record.model).is_file()
+    page = (folder / "README.md").read_text()
     assert (
         "3 episodes" in page and "--model <this folder> --evaluation-episodes 3 --seed 7 --game pong` evaluates" in page
     )
     (model,) = yaml.safe_load(page.split("---\n")[1])["model-index"]
     assert model["results"][0]["metrics"][0]["value"] == "1.00 +/- 1.00"
+
+
+def test_a_card_that_is_unfinished_or_was_added_to_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutations: no page before all else; a head that must begin as ours.
+    folder = tmp_path / "card"
+    args, log = Args().replace(game="pong", export=folder), evaluated(tmp_path, 3)
+    check_folder(folder)
+    with monkeypatch.context() as full:
+        full.setattr(card, "write_evaluation", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+        with pytest.raises(OSError, match="no room"):
+            write_card(args, SAVED, log, 4, film=False)
+    check_folder(folder)
+    write_card(args, SAVED, log, 4, film=False)
+    page = folder / "README.md"
+    page.write_text(page.read_text().replace("---\n", "---\nlicense: mit\n", 1))
+    check_folder(folder)
 
 
 def test_a_card_names_what_the_snapshot_may_not_import_by_itself(tmp_path: Path) -> None:
