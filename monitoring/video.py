@@ -44,6 +44,10 @@ class Video:
             self._written += 1
 
     def _open(self, width: int, height: int) -> cv2.VideoWriter:
+        try:
+            self._path.touch()  # OpenCV does not tell why it cannot
+        except OSError as error:
+            raise OSError(f"{self._named}: cannot be written: {error.strerror}") from error
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # no line for each picture on a full disk
         with _silent_stderr():
             codec = cv2.VideoWriter.fourcc(*"VP80")

@@ -29,15 +29,18 @@ class FilmFiles:
     def __init__(self, run: RunInfo) -> None:
         self._run = run
         self._shown = read_shown(run.folder, run.game).of_run(run.run_id)
+        self._waiting: dict[FilmSlot, Film] = {}  # not written yet
 
     def take(self, moment: Moment) -> None:
-        """Write the films of a moment; raises OSError if that fails."""
-        for slot, film in moment.films.items():
+        """Write the films of a moment, and those of before that are not written; raises OSError if that fails."""
+        self._waiting |= moment.films
+        for slot, film in [*self._waiting.items()]:
             write_film(film, video_path(self._run.folder, self._run.game, slot))
             self._shown[slot] = film.info
             content = {"run": self._run.run_id} | {known: asdict(info) for known, info in self._shown.items()}
             with replace_file(_shown_path(self._run.folder, self._run.game)) as file:
                 file.write(json.dumps(content).encode())
+            del self._waiting[slot]
 
     def close(self) -> None:
         """Do nothing: every video is written at once."""
