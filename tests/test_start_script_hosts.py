@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import sys
 import threading
 from contextlib import closing
@@ -16,6 +17,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.start import hosts, options, ssh
 from rainbow_iqn_apex.programs.start.hosts import Host
 from rainbow_iqn_apex.programs.start.remote_messages import FAULT
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
@@ -145,7 +147,7 @@ def test_a_helper_that_outlives_its_ssh_is_not_waited_for(tmp_path: Path, monkey
     Path("ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(UserError, match="far: has no checkout of this repository in there"):
-        ssh.check([Host("far", 1, "there", ())], "127.0.0.1:1")
+        ssh.check([Host("far", 1, "there", ())], "127.0.0.1:1", StopRequest())
     helper = psutil.Process(int(Path("helper").read_text()))
     helper.kill()
     wait_until(lambda: "ssh far" not in {thread.name for thread in threading.enumerate()}, "the end of all threads")
@@ -202,6 +204,21 @@ def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
         assert workplace.has_saved("actor0")
 
 
+@pytest.mark.parametrize("is_key", [True, False])
+def test_a_stop_while_hosts_are_asked_starts_nothing(is_key: bool, workplace: Workplace, tmp_path: Path) -> None:
+    # Mutations: wait for all hosts first; blame the host for the key, which its ssh has got, too.
+    (ssh := tmp_path / "bin" / "ssh").parent.mkdir()
+    ssh.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\nexec sleep 100\n")
+    ssh.chmod(0o755)
+    workplace.environment["PATH"] = f"{ssh.parent}:{os.environ['PATH']}"
+    workplace.start(*write_hosts(workplace, "node1 1\nnode2 1\n"))
+    workplace.wait_for((tmp_path / "asked").exists, "ssh to start")
+    workplace.press_ctrl_c() if is_key else workplace.send(signal.SIGTERM)
+    assert workplace.exit_code(20) == 0
+    assert "stopped before anything was started" in workplace.output and "node1" not in workplace.output
+    workplace.assert_nothing_left()
+
+
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_hosts_that_cannot_help_are_told_together_and_nothing_starts(workplace: Workplace, tmp_path: Path) -> None:
@@ -231,13 +248,13 @@ def test_a_host_without_keys_or_tunnel_is_told(
     monkeypatch.setenv("PATH", sshd.path)
     (sshd.folder / "known").write_text("")
     with pytest.raises(UserError, match=r"node1: Host key verification failed\.; `ssh node1` must get in without"):
-        ssh.check([host], "localhost:1")
+        ssh.check([host], "localhost:1", StopRequest())
     closed = Sshd(tmp_path / "closed", "AllowTcpForwarding no")
     with closing(closed):
         closed.start()
         monkeypatch.setenv("PATH", closed.path)
         with pytest.raises(UserError, match="node1: its sshd lets no tunnel through: set AllowTcpForwarding there"):
-            ssh.check([host], "localhost:1")
+            ssh.check([host], "localhost:1", StopRequest())
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
                 "learns, and how fast; --preset paper trains the full one"
             )
         if asked.hosts:
-            ssh.check(asked.hosts, asked.redis)
+            ssh.check(asked.hosts, asked.redis, stop)
             access = asked.server.access  # actors elsewhere reach the server by another URL, but as the same user
             os.environ |= {
                 name: text for name, text in ((USERNAME, access.username), (PASSWORD, access.password)) if text
@@ -50,6 +50,9 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
         supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
         return _run(supervisor, asked, options.continuation(script, words))
+    except Stopped:
+        say("stopped before anything was started")
+        return 0
     except UserError as error:
         command_line.fail(options.PROGRAM, error)
 

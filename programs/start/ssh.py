@@ -18,10 +18,11 @@ from functools import partial
 from typing import IO
 
 from rainbow_iqn_apex.common import schema
-from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.start.hosts import OPTION, Host
 from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, STOP, Hello, Order, present
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
 _CHECKS_AT_ONCE = 16
@@ -90,11 +91,16 @@ class Connection:
             elif line.startswith((HELLO, FAULT)):
                 self._hello = line
 
-    def greet(self) -> None:
-        """Wait until the other side is there; raises UserError for a host that cannot help, LostError for none."""
+    def greet(self, leaving: threading.Event | None = None) -> None:
+        """Wait until the other side is there; raises UserError for a host that cannot help, LostError for none.
+
+        It is none, too, where this process is `leaving`.
+        """
         deadline = time.monotonic() + _GREETS_S
         while not (self._hello and (self._port or self._refused or self._hello.startswith(FAULT))):
             ended = self._popen.poll() is not None
+            if leaving and leaving.is_set():
+                raise LostError("not asked to the end")
             if ended or time.monotonic() > deadline:
                 self._join()
                 if ended and self._hello.startswith(FAULT):
@@ -178,18 +184,28 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
         yield from iter(partial(stream.readline, _MOST_LINE), b"")
 
 
-def check(hosts: Sequence[Host], redis: str) -> None:
-    """Raise UserError with a line for each host that cannot run actors."""
+def check(hosts: Sequence[Host], redis: str, stop: StopRequest) -> None:
+    """Raise UserError with a line for each host that cannot run actors, Stopped if the user asks to stop meanwhile."""
+    leaving = threading.Event()
     with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
-        faults = [fault for fault in pool.map(lambda host: _fault(host, redis), hosts) if fault]
-    if faults:
+        checks = [pool.submit(_fault, host, redis, leaving) for host in hosts]
+        is_over = False
+        try:
+            while not is_over:
+                is_over = all(check.done() for check in checks)
+                stop.pause()  # also at the end: a Ctrl-C ends each ssh, too
+        except Stopped:
+            leaving.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    if faults := list(filter(None, (check.result() for check in checks))):
         raise UserError("\n".join(f"{OPTION}: {fault}" for fault in faults))
 
 
-def _fault(host: Host, redis: str) -> str:
+def _fault(host: Host, redis: str, leaving: threading.Event) -> str:
     try:
         with Connection(host, redis) as connection:
-            connection.greet()
+            connection.greet(leaving)
     except UserError as error:
         return str(error)
     except LostError as error:
