@@ -77,6 +77,10 @@ class LearnerGauges:
         self._metrics += metrics
         self._updates += len(metrics) * self._args.own.optimiser_steps
 
+    def measure_anew(self) -> None:
+        """Let speeds be those from here on."""
+        self._played = Rate(RATE_S)
+
     def means(self) -> dict[str, float]:
         """Return `summary` of the newest updates' metrics."""
         return summary(list(self._metrics), self._tags)

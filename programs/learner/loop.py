@@ -55,8 +55,9 @@ class Learner(Rounds):
         self._client.write_progress(status, progress.T_learner, progress.T_actors, read, evaluations.received)
         self._client.restore_weights()
 
-    def _begin_to_learn(self) -> None:
+    def _measure_anew(self) -> None:
         self._log, self._summary = self._new_log()
+        self.gauges.measure_anew()
 
     def _publish(self) -> None:
         with self._clock.part("publish"):

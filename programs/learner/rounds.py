@@ -56,6 +56,7 @@ class Rounds(ABC):
         try:
             self._begin()
             self._take_in(ingest.take_backlog())
+            self._measure_anew()
             while progress.T_learner < args.T_max:
                 self._take_in(ingest.gather())
                 if self._agree(self._pace.may_update()):
@@ -122,7 +123,7 @@ class Rounds(ABC):
         is_first = not self._progress.T_learner
         self._progress.T_learner = self._pace.begin()
         if is_first:
-            self._begin_to_learn()
+            self._measure_anew()
         self._buffer.forget(self._ingest.reader.read)
         while turns := self._pace.turns():
             metrics = self._mean(self._trainer(turns))
@@ -190,8 +191,8 @@ class Rounds(ABC):
 
     # --- what the learner that leads does alone ---
 
-    def _begin_to_learn(self) -> None:
-        """Do what the first update needs."""
+    def _measure_anew(self) -> None:
+        """Measure speeds from here on: what the log held, or came before the first update, was not played so fast."""
 
     def _report(self) -> None:
         """Report after updates."""
