@@ -85,7 +85,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
     elif not all(0 < most < math.inf for most in [*args.minutes, *args.frames]):
         raise UserError("--minutes, --frames: expected numbers above 0")
     elif args.variant and not re.fullmatch(r"[a-z0-9_]+=.+", args.variant):
-        raise UserError("--variant: expected a name of letters, digits and _, = and options")
+        raise UserError("--variant: expected NAME=OPTIONS, NAME of a-z, 0-9 and _")
     elif args.logs and args.logs.exists():
         raise UserError(f"--logs: expected a folder to be made, and {args.logs} is there")
     else:

@@ -33,7 +33,7 @@ _ROLLOUT = (
     Metric(
         "rollout/ep_rew_mean",
         "score",
-        "mean of the newest 100 training episodes, as SABER counts scores; of an actor or evaluation actor, of its own",
+        "mean of the newest 100 training episodes, as SABER counts scores; actors report their own",
     ),
     Metric("rollout/ep_rew_before", "score", "mean of as many training episodes before these, or of the older half"),
     Metric("rollout/ep_len_mean", "agent steps", "mean length of the newest 100 training episodes"),

@@ -216,7 +216,7 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
         (["learning", "run", "cpu"], "--game"),
         (["learning", "baselines", "--game", "spce_invaders"], "space_invaders"),
         (["clock", "run", "impala", "--game", "spce_invaders"], "space_invaders"),
-        (["clock", "run", "impala", "--game", "krull", "--variant", "annealed"], "--variant: expected a name"),
+        (["clock", "run", "impala", "--game", "krull", "--variant", "annealed"], "--variant: expected NAME=OPTIONS"),
         (["replay", "--repeats", "0"], "must be above 0"),
         (["replay", "--json", "nowhere/found.json"], "--json: there is no folder nowhere"),
     ],

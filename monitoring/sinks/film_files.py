@@ -32,8 +32,10 @@ class FilmFiles:
         self._waiting: dict[FilmSlot, Film] = {}  # not written yet
 
     def take(self, moment: Moment) -> None:
-        """Write the films of a moment, and those of before that are not written; raises OSError if that fails."""
+        """Write the films of a moment, with those that could not be written before; raises OSError if that fails."""
         self._waiting |= moment.films
+        if not moment.films:  # not at each moment: a full disk is noticed only when a film is encoded
+            return
         for slot, film in [*self._waiting.items()]:
             write_film(film, video_path(self._run.folder, self._run.game, slot))
             self._shown[slot] = film.info

@@ -49,7 +49,8 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     """Write the card, whose new `film` is there already, in the place of an older card of the folder; the page last."""
     assert args.export is not None
     if not (page := args.export / "README.md").exists():
-        page.write_text(f"---{_MARK}---\n")  # so that another command goes on where this one is interrupted
+        with replace_file(page) as written:  # so that another command goes on where this one is interrupted
+            written.write(f"---{_MARK}---\n".encode())
     olds = set(args.export.glob("model_*.pth"))
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     trained = snapshot.settings_of(saved)

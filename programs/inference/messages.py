@@ -4,7 +4,7 @@ Before that both prove that they know the run's secret. All in order, C the clie
 
     S  Challenge(nonce)
     C  Hello(proof of that nonce, nonce, who it is)
-    S  Welcome(proof of that nonce, ChunkSpec, forms of an answer)
+    S  Welcome(proof of that nonce, ChunkSpec, forms of an answer, ...)
     C  Request, Request, ...                              S  Answer to each
 
 A client that says anything else is cut off. In lockstep the server computes for each client alone, and answers its

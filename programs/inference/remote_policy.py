@@ -78,6 +78,7 @@ class RemotePolicy(AskingPolicy):
         self._alone = self._link.welcome.alone
         self.groups = 1 if self._alone else 2
         self.spec = self._link.welcome.spec
+        self._places = self._link.welcome.places
         self._answer = self._link.welcome.answer  # forms of what is answered for one environment
         self._has_stack = _STACK in self._answer
 
@@ -153,7 +154,7 @@ class RemotePolicy(AskingPolicy):
         if places is not None and places.max() >= (most := self._link.welcome.places):
             raise UserError(
                 f"--nb-actor: inference server {self._link.address.number} was started for the {most} environments of "
-                f"all actors, and this actor's reach to {places.max() + 1}: start servers with the larger --nb-actor"
+                f"all actors, and this actor needs {places.max() + 1}: start servers with the larger --nb-actor"
             )
         call.sent = time.monotonic()
         self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))
@@ -196,7 +197,7 @@ class RemotePolicy(AskingPolicy):
             self._finder.patience.answered(time.monotonic() - call.sent)
 
     def _heed(self) -> None:
-        """Raise what this process shall end by; a stop after some seconds, as this step ends what will be committed."""
+        """Raise what this process shall end by. A stop waits up to STOP_S: actors commit behind whole steps."""
         try:
             self._finder.check()
         except Stopped:
@@ -241,6 +242,8 @@ class RemotePolicy(AskingPolicy):
             self._link = self._finder.find(self._link.address, why)
             try:
                 found = self._link.welcome
+                if found.places < self._places:
+                    raise Refusal("it was started for fewer actors")
                 if (found.spec, found.answer, found.alone) != (self.spec, self._answer, self._alone):
                     raise Refusal("it has another agent")
                 for call in self._calls.values():

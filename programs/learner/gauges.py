@@ -79,7 +79,7 @@ class LearnerGauges:
 
     def measure_anew(self) -> None:
         """Let speeds be those from here on."""
-        self._played = Rate(RATE_S)
+        self._played, self._learned = Rate(RATE_S), Rate(REMAINING_S)
 
     def means(self) -> dict[str, float]:
         """Return `summary` of the newest updates' metrics."""

@@ -124,9 +124,8 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0
         learner_client.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
-        team.exchange(
-            (learner_client.recorded_learner, learner_client.recorded_steps), tuple[int, int]
-        )  # others may read
+        # Now the others may read.
+        team.exchange((learner_client.recorded_learner, learner_client.recorded_steps), tuple[int, int])
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         store = learner_client.reports()
         run = Run(args, learner_client, reports, progress, limiter, stop, team)

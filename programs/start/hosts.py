@@ -22,6 +22,7 @@ _MOST_BYTES = 100_000
 _MOST_HOSTS = 1000
 # No name begins with a dash, which ssh would take for an option.
 _NAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.@:%-]{0,252}")
+_COMMENT = re.compile(r"""^((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|(?<=\S)#|[^#'"\\])*)#.*""")  # outside of quotes and words
 _EXPECTED = "expected HOST ACTORS [folder=PATH] [gpus=LIST]"
 
 
@@ -71,7 +72,7 @@ def _text(path: Path) -> str:
 
 def _host(line: str, folder: str) -> Host | None:
     """Return the host of a line, None for a comment; raises ValueError for any other."""
-    words = shlex.split(re.split(r"(?:^|\s)#", line, maxsplit=1)[0])  # a # within a word is a part of it
+    words = shlex.split(_COMMENT.sub(r"\1", line))
     if not words:
         return None
     name, actors, *more = [*words, ""] if len(words) == 1 else words
@@ -85,7 +86,7 @@ def _host(line: str, folder: str) -> Host | None:
         if key not in ("folder", "gpus") or not equals or not value or key in given:
             raise ValueError(f"{_EXPECTED}, got {word!r}")
         given[key] = value
-    place = re.sub("^~$", ".", given.get("folder", folder)).removeprefix("~/")
+    place = re.sub("^~(/|$)", "", given.get("folder", folder)) or "."
     if not place.isprintable():
         raise ValueError(f"folder: expected a printable path, got {place!r}")
     if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", gpus := given.get("gpus", "0")):

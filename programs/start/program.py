@@ -44,9 +44,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
         if asked.hosts:
             ssh.check(asked.hosts, asked.redis, stop)
             access = asked.server.access  # actors elsewhere reach the server by another URL, but as the same user
-            os.environ |= {
-                name: text for name, text in ((USERNAME, access.username), (PASSWORD, access.password)) if text
-            }
+            os.environ |= {USERNAME: access.username or "", PASSWORD: access.password or ""}
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
         supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
         return _run(supervisor, asked, options.continuation(script, words))

@@ -94,7 +94,7 @@ class Connection:
     def greet(self, leaving: threading.Event | None = None) -> None:
         """Wait until the other side is there; raises UserError for a host that cannot help, LostError for none.
 
-        It is none, too, where this process is `leaving`.
+        Raises LostError, too, once `leaving` is set.
         """
         deadline = time.monotonic() + _GREETS_S
         while not (self._hello and (self._port or self._refused or self._hello.startswith(FAULT))):

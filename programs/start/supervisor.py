@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
@@ -135,7 +136,9 @@ class Supervisor:
         running = [process for process in self._all if process.runs()]
         if running:
             say(f"stopping {', '.join(process.name for process in running)} (up to {patience_s} s to save)")
-        for process in _ended(running, patience_s):
+        servers = [process for process in running if process in self._inference_servers]
+        others = [process for process in running if process not in servers]
+        for process in chain(_ended(others, patience_s), _ended(servers, patience_s)):  # others end a step by servers
             if process.runs():
                 complain(f"{process.name} did not stop in {patience_s} s and is killed")
                 process.kill()

@@ -103,6 +103,7 @@ def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) 
 
 def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether no setting that both record differs: programs record new settings while a benchmark's runs are made."""
-    absent = {TOGETHER: None, "rate_decay": False}  # what it means that a record lacks one of these
+    absent: dict[str, Any] = {TOGETHER: None}  # what it means that a record lacks one of these
+    absent |= {"rate_decay": False} if one and other else {}  # where there is a record
     known = (one.keys() & other.keys()) | absent.keys()
     return all(one.get(name, absent.get(name)) == other.get(name, absent.get(name)) for name in known)

@@ -62,9 +62,7 @@ def test_an_actor_beyond_those_of_the_servers_is_told_what_to_do(redis_port: int
     with Served(service, redis_port, run_name) as served:
         for actor in (NB_ENV // EACH - 1, NB_ENV // EACH):
             with client_of(served, actor) as client:
-                refusal = pytest.raises(
-                    UserError, match=r"^--nb-actor: inference server 0 .* for the 24 .* reach to 28:"
-                )
+                refusal = pytest.raises(UserError, match=r"^--nb-actor: inference server 0 .* for the 24 .* needs 28:")
                 with refusal if actor == NB_ENV // EACH else nullcontext():
                     client.act(Stream(1).rows(), {}, 100)
 

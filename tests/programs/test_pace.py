@@ -151,7 +151,8 @@ def test_a_loss_is_noted_before_new_messages_fill_the_buffer() -> None:
         reader=SimpleNamespace(take_backlog=lambda *known: iter([] if known else [None])),
         _buffer=SimpleNamespace(forget=lambda _: rows.clear(), room=1),
     )  # fmt: skip
-    rows.extend(1 for _ in Ingest._backlog(ingest))
+    next(Ingest._backlog(ingest))
+    rows.append(1)
     assert pace.fills and pace.may_update()
 
 

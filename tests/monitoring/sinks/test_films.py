@@ -177,5 +177,5 @@ def test_a_film_that_cannot_be_written_ends_nothing(tmp_path: Path, capsys: pyte
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("Metrics are not written (FilmFiles: ") and "No such file or directory" in line
     folder.mkdir()
-    sink.take(moment(4))
+    sink.take(moment(4, films={"newest": film(**LARGE)}))
     assert json.loads((folder / "pong_films.json").read_text())["best"]["score"] == 12.5

@@ -90,6 +90,10 @@ def test_other_levels_and_drawn_actions_are_other_rules() -> None:
         (rules, "sticky actions 0.25"),
         ({"env": "gymnasium:CartPole-v1"}, "rules of CartPole-v1"),
         (levels, "rules of procgen:maze, procgen num levels 200"),
+        (
+            {"env": "football:academy_run", "football_planes": "90x120", "football_engine": "gfootball"},
+            "rules of football:academy_run, football engine gfootball",
+        ),
         ({"env": "vizdoom:basic", "action_repeat": 12}, "rules of vizdoom:basic, action repeat 12"),
     ):
         for drawn, words in ((False, ""), (True, ", actions drawn")):

@@ -46,6 +46,7 @@ def test_the_length_of_a_run_is_a_difference_where_the_learning_rate_falls_over_
 def test_a_record_from_before_the_rate_could_fall_is_of_one_that_stays() -> None:
     before, stays, falls = ({"agent": "Rainbow"} | more for more in ({}, {"rate_decay": False}, {"rate_decay": True}))
     assert agree(before, stays) and not agree(before, falls) and not agree(stays, falls)
+    assert agree({}, falls), "a log without a record may be a copy"
 
 
 def test_settings_that_an_environment_has_no_use_for_are_left_out() -> None:
