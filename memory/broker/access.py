@@ -24,6 +24,7 @@ from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 
 URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
 CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
+OF_A_SERVER = (URL, USERNAME, PASSWORD, CA_CERTS, CLIENT_CERT, CLIENT_KEY)  # variables that name it, or let in there
 URL_OPTION = "--redis-url"
 SENTINEL_USERNAME, SENTINEL_PASSWORD = "REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD"
 SENTINEL = "+sentinel"  # end of the scheme of a URL that names Sentinels

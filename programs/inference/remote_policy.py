@@ -78,7 +78,7 @@ class RemotePolicy(AskingPolicy):
         self._alone = self._link.welcome.alone
         self.groups = 1 if self._alone else 2
         self.spec = self._link.welcome.spec
-        self._places = self._link.welcome.places
+        self._places = self._link.welcome.places  # no later server has fewer
         self._answer = self._link.welcome.answer  # forms of what is answered for one environment
         self._has_stack = _STACK in self._answer
 
@@ -113,6 +113,12 @@ class RemotePolicy(AskingPolicy):
         Raises UserError where the servers were started for fewer actors.
         """
         own = self._first + np.arange(len(rows.reward)) if places is None else places
+        if own.max() >= self._places:
+            raise UserError(
+                f"--nb-actor: inference server {self._link.address.number} was started for the {self._places} "
+                f"environments of all actors, and this actor needs {own.max() + 1}: start servers with the larger "
+                "--nb-actor"
+            )
         arrays = {f"rows.{name}": array for name, array in rows._asdict().items()} | {"places": own.astype(np.int64)}
         stack = pushed(rows, state, self.spec.stack) if self._has_stack else None
         return self._begin("act", arrays, -1 if step is None else step, state, stack)
@@ -150,12 +156,6 @@ class RemotePolicy(AskingPolicy):
         return self._number
 
     def _send(self, call: _Call) -> None:
-        places = call.request.arrays.get("places")
-        if places is not None and places.max() >= (most := self._link.welcome.places):
-            raise UserError(
-                f"--nb-actor: inference server {self._link.address.number} was started for the {most} environments of "
-                f"all actors, and this actor needs {places.max() + 1}: start servers with the larger --nb-actor"
-            )
         call.sent = time.monotonic()
         self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))
 

@@ -43,8 +43,8 @@ class StepPace:
     def begin(self) -> int:
         """Prepare the next round's updates; return the learner's step at which they begin.
 
-        Those of a run begin with the steps that were played before them. Steps that refill a
-        lost replay are not learned from; without lockstep `Rounds` passes them as they come.
+        Those of a run begin with the steps that were played before them. Steps that refill a lost
+        replay are not learned from; without lockstep `Rounds` passes them as they come.
         """
         progress, known = self._progress, self._progress.T_learner
         is_filled, self.fills = self._team.total(int(self.fills))[0] > 0, False

@@ -22,15 +22,7 @@ from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
-from rainbow_iqn_apex.memory.broker.access import (
-    CA_CERTS,
-    CLIENT_CERT,
-    CLIENT_KEY,
-    PASSWORD,
-    URL,
-    USERNAME,
-    keeps_file,
-)
+from rainbow_iqn_apex.memory.broker.access import OF_A_SERVER, keeps_file
 from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
@@ -197,5 +189,5 @@ def logs(runs: Iterable[Run]) -> list[Path]:
 
 def check_environment() -> None:
     """Raise UserError if the environment names a Redis server, which all runs would share."""
-    if named := sorted(filter(os.environ.get, (URL, USERNAME, PASSWORD, CA_CERTS, CLIENT_CERT, CLIENT_KEY))):
+    if named := sorted(filter(os.environ.get, OF_A_SERVER)):
         raise UserError(f"{named[0]}: is set, but each run of a sweep has a Redis server of its own; unset it")
