@@ -176,11 +176,14 @@ class Cluster:
         return [line.split()[1] for line in sorted(lines) if len(line.split()) == 2]
 
     def start_now(self, job: str) -> None:
-        """Let a requeued job start, for which Slurm would wait for a minute or two, and wait until it runs."""
+        """Let a requeued job start, for which Slurm would wait for a minute or two, and wait until it runs.
+
+        A node takes what is started within the second in which the job left it for a part of what it has revoked.
+        """
         self.wait_until(lambda: self.states(job) == {"PENDING"}, f"job {job} to be requeued", 60)
         parts = self.run("squeue", "-h", "-o", "%A", "-j", job).split()
         for part in parts:
-            self.run("scontrol", "update", f"JobId={part}", "StartTime=now")
+            self.run("scontrol", "update", f"JobId={part}", "StartTime=now+2")
         self.wait_until(lambda: self.states(job) == {"RUNNING"}, f"job {job} to run again", 120)
 
     def tasks(self, text: str) -> list[psutil.Process]:
