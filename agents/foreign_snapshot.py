@@ -4,7 +4,7 @@ Names and shapes are those of `agents.networks.duelling`; snapshots of others ha
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
 from rainbow_iqn_apex.common.option import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
-ADAM, RMSPROP = ("exp_avg", "exp_avg_sq"), ("square_avg",)  # moments; the last one is the mean of squares
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam and its kin
 _NOISE = "_epsilon"  # buffers that are drawn anew before they are used: a snapshot may leave them out
 
 
@@ -106,10 +106,8 @@ def _other_shapes(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[st
     return texts + ([f"the snapshot's {_some(whole)} is of whole numbers"] if whole else [])
 
 
-def paired_moments(
-    optimiser: Any, weights: dict[str, Tensor], own: Iterable[str], moments: Sequence[str] = ADAM
-) -> dict[int, dict[str, Tensor]]:
-    """Return a snapshot's state of an optimiser with these `moments`, for parameters that stand in the order `own`.
+def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str]) -> dict[int, dict[str, Tensor]]:
+    """Return a snapshot's state of Adam, for parameters that stand in the order `own`.
 
     An optimiser knows its parameters by number, in the order of the module that they come from. That order is the one
     of the snapshot's `weights`; networks with the same names may have been built in another.
@@ -125,20 +123,19 @@ def paired_moments(
         if len(numbers) != len(names):
             raise ValueError(f"they are of {len(numbers)} weights, and {len(names)} are trained")
         states = {name: optimiser["state"][number] for name, number in zip(names, numbers, strict=True)}
-        paired = {i: _moments(name, states[name], weights[name], moments) for i, name in enumerate(own)}
+        paired = {i: _moments(name, states[name], weights[name]) for i, name in enumerate(own)}
     except (LookupError, TypeError, AttributeError) as error:
-        whose = "Adam" if moments == ADAM else "RMSProp"
-        raise ValueError(f"not a state of {whose}: {type(error).__name__} {error}") from error
+        raise ValueError(f"not a state of Adam: {type(error).__name__} {error}") from error
     return paired
 
 
-def _moments(name: str, state: dict[str, Any], weight: Tensor, keys: Sequence[str]) -> dict[str, Tensor]:
-    moments = {key: state[key] for key in keys}
+def _moments(name: str, state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
+    moments = {key: state[key] for key in _MOMENTS}
     for key, tensor in moments.items():
         if not _is_tensor(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():
             raise ValueError(f"{key} of {name} does not fit the weights, or is not finite")
     step = float(state["step"])
-    if not 0 <= step < math.inf or (moments[keys[-1]].float() < 0).any():
+    if not 0 <= step < math.inf or (moments["exp_avg_sq"].float() < 0).any():
         raise ValueError(f"the step or the second moment of {name} is negative, or not finite")
     return {"step": torch.tensor(step)} | moments
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_OWN = ("lr", "initial_lr", "eps", "alpha", "fused", "capturable")  # settings of the command line and of the device
+_OWN = ("lr", "initial_lr", "eps", "betas", "fused", "capturable")  # settings of the command line and of the device
 
 
 class Optimiser(torch.optim.Optimizer):
@@ -87,13 +87,28 @@ class RAdam(Optimiser, torch.optim.RAdam):
     """RAdam: Adam whose first steps are rectified (Liu et al. 2020, arXiv 1908.03265)."""
 
 
-class RMSProp(Optimiser, torch.optim.RMSprop):
-    """RMSProp with epsilon beside the root, not below it; the learning rate is a tensor, which graphs can read."""
+class RMSProp(Adam):
+    """RMSProp whose mean of squares is corrected for its beginning, as Adam's; epsilon stands beside the root.
 
-    _warned_capturable_if_run_uncaptured = True
+    Without the correction the first steps are 1 / sqrt(1 - decay) times as long, 10 times, which switches ReLUs off for
+    good. The learning rate is a tensor, which graphs can read.
+    """
 
     def __init__(
         self, parameters: list[torch.nn.Parameter], lr: float, eps: float, decay: float, device: torch.device
     ) -> None:
         rate = torch.tensor(lr, device=device)
-        super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type != "cpu")
+        on_gpu = device.type != "cpu"
+        super().__init__(parameters, lr=rate, betas=(0.0, decay), eps=eps, fused=True, capturable=on_gpu)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the moments, also those that PyTorch's RMSprop has left in a run begun with it."""
+        states = {number: _as_adam(state) for number, state in state_dict["state"].items()}
+        super().load_state_dict(state_dict | {"state": states})
+
+
+def _as_adam(state: dict[str, Any]) -> dict[str, Any]:
+    if "square_avg" not in state:
+        return state
+    squares = state["square_avg"]
+    return {"step": state["step"], "exp_avg": torch.zeros_like(squares), "exp_avg_sq": squares}

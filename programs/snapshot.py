@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from rainbow_iqn_apex.agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
+from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, misfits, paired_moments
 from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
@@ -27,7 +27,7 @@ from rainbow_iqn_apex.common.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
-_MOMENTS = {torch.optim.Adam: ADAM, torch.optim.RAdam: ADAM, torch.optim.RMSprop: RMSPROP}
+_KEPT = (torch.optim.Adam, torch.optim.RAdam)  # optimisers whose moments `paired_moments` reads
 _OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load distinguishes an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
@@ -197,9 +197,9 @@ def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
     whose = type(optimiser).__name__
-    moments = next((names for kind, names in _MOMENTS.items() if isinstance(optimiser, kind)), None)
-    if f"optimiser{_SUFFIX}" not in snapshot or not moments:
-        why = "the snapshot holds weights alone" if moments else "only moments of Adam, RAdam and RMSProp are kept"
+    kept = isinstance(optimiser, _KEPT)
+    if f"optimiser{_SUFFIX}" not in snapshot or not kept:
+        why = "the snapshot holds weights alone" if kept else "only moments of Adam, RAdam and RMSProp are kept"
         print(f"{whose} begins anew: {why}", flush=True)
         return
     names = [name for name, _ in agent.model.named_parameters()]
@@ -209,7 +209,7 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
         weights = {f"trained weight {number}": parameter for number, parameter in enumerate(trained)}
         names = list(weights)
     try:
-        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], weights, names, moments)
+        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], weights, names)
     except ValueError as error:
         print(f"{whose} begins anew, without the snapshot's moments: {error}", flush=True)
     else:

@@ -7,6 +7,8 @@ from torch.nn import functional
 
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.networks.policy_head import POLICY_GAIN, VALUE_GAIN
+from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 
 
 class PolicyValue(NamedTuple):
@@ -26,6 +28,9 @@ class PolicyValueNetwork(Network):
         self.core = Core(spec)
         self.policy = nn.Linear(self.core.nb_features, nb_actions)
         self.value = nn.Linear(self.core.nb_features, 1)
+        orthogonal(self.core)
+        orthogonal(self.policy, POLICY_GAIN)
+        orthogonal(self.value, VALUE_GAIN)
 
     def forward(self, inputs: Inputs, recurrent: RecurrentState) -> PolicyValue:
         """Return policy, value and features of a sequence, and the recurrent state after it."""

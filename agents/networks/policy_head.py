@@ -7,6 +7,7 @@ from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.memory.environment_spec import Box
 
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -5.0, 2.0
+POLICY_GAIN, VALUE_GAIN = 0.01, 1.0  # of orthogonal first weights of the heads
 
 
 class PolicyHead(nn.Module):

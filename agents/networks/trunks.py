@@ -74,6 +74,24 @@ def lecun_normal(module: nn.Module) -> None:
             nn.init.zeros_(layer.bias)
 
 
+def orthogonal(module: nn.Module, gain: float = math.sqrt(2)) -> None:
+    """Let the layers begin orthogonal, and without bias, but for residual trunks, which keep what they begin with.
+
+    A block x + conv(conv(x)) of orthogonal layers doubles the mean square of what it is given: six of them make first
+    values of 2 to 10, eight of 20 to 55.
+    """
+    trunks = [part for part in module.modules() if any(isinstance(each, ResidualBlock) for each in part.children())]
+    kept = {layer for trunk in trunks for layer in trunk.modules()}
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d) and layer not in kept:
+            weight = torch.empty(layer.weight.shape)  # a network that only acts may keep its own in bfloat16
+            nn.init.orthogonal_(weight, gain)
+            with torch.no_grad():
+                layer.weight.copy_(weight)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+
+
 def _football(channels: int) -> nn.Sequential:
     """Return the stacks of the central-inference system's football network, and its first weights."""
     body = _residual(16, 32, 32, 32)(channels)

@@ -5,7 +5,6 @@ Pictures go through one torso for both, numbers through two layers of tanh for e
 Letters: T rows, B batch, S stack, P parameters, F features.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,13 +13,12 @@ from torch import Tensor, nn
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
-from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
-from rainbow_iqn_apex.agents.networks.trunks import ResidualBlock
+from rainbow_iqn_apex.agents.networks.policy_head import POLICY_GAIN, VALUE_GAIN, PolicyHead
+from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.memory.environment_spec import Field
 
 MOST = 10.0  # of a normalised observation's numbers
-_POLICY_GAIN, _VALUE_GAIN = 0.01, 1.0  # of the heads' first weights
 
 
 @dataclass(frozen=True)
@@ -69,16 +67,16 @@ class PolicyValueNetwork(Network):
         self._scale = torso.observation.scale
         if is_picture or spec.core.lstm:
             self.core = Core(replace(spec.core, torso=torso))
-            _initialise(self.core)
+            orthogonal(self.core)
             features = self.core.nb_features
         else:
             inputs = torso.channels
             self.policy_body, self.value_body = _mlp(inputs, spec.mlp), _mlp(inputs, spec.mlp)
             features = spec.mlp
-        self.policy = PolicyHead(features, spec.policy, orthogonal_gain=_POLICY_GAIN)
+        self.policy = PolicyHead(features, spec.policy, orthogonal_gain=POLICY_GAIN)
         self.popart = PopArt(features) if spec.popart else None
         self.value = self.popart or nn.Sequential(nn.Linear(features, 1), nn.Flatten(-2))
-        _initialise(self.value, _VALUE_GAIN)
+        orthogonal(self.value, VALUE_GAIN)
 
     def forward(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, Tensor, RecurrentState]:
         """Return parameters [T, B, P], values [T, B] and the recurrent state after the sequence."""
@@ -107,23 +105,5 @@ class PolicyValueNetwork(Network):
 
 def _mlp(inputs: int, units: int) -> nn.Sequential:
     layers = nn.Sequential(nn.Linear(inputs, units), nn.Tanh(), nn.Linear(units, units), nn.Tanh())
-    _initialise(layers)
+    orthogonal(layers)
     return layers
-
-
-def _initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:
-    """Let the layers begin orthogonal, and without bias, but for residual trunks, which keep what they begin with.
-
-    A block x + conv(conv(x)) of orthogonal layers doubles the mean square of what it is given: six of them make first
-    values of 2 to 10, eight of 20 to 55.
-    """
-    trunks = [part for part in module.modules() if any(isinstance(each, ResidualBlock) for each in part.children())]
-    kept = {layer for trunk in trunks for layer in trunk.modules()}
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d) and layer not in kept:
-            weight = torch.empty(layer.weight.shape)  # a network that only acts may keep its own in bfloat16
-            nn.init.orthogonal_(weight, gain)
-            with torch.no_grad():
-                layer.weight.copy_(weight)
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.sequences import SequenceAgent
 from rainbow_iqn_apex.memory.assembler import Assembler
@@ -50,6 +51,9 @@ def agent_of(name: str, *more: str, learns: bool = True, seed: int = 3) -> Any:
     args = options.parse([*SETTINGS[name].split(), "--history-length", "3", *more], "test", "")
     agent = make_agent(args, ENVIRONMENT, CPU, learns=learns, seed=seed)
     assert isinstance(agent, SequenceAgent)
+    if isinstance(agent, Impala):
+        with torch.no_grad():
+            agent.network.policy.weight.mul_(100)  # it begins nearly uniform, which would hide mistakes
     return agent
 
 

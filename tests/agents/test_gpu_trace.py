@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import adam, optimizer, rmsprop
+from torch.optim import adam, optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -159,7 +159,7 @@ def meta_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def adding(names: Any) -> Any:
         return lambda *given: [*names(*given), "meta"]
 
-    for module in (optimizer, adam, rmsprop):
+    for module in (optimizer, adam):
         for name in ("_get_capturable_supported_devices", "_get_fused_kernels_supported_devices"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, adding(getattr(module, name)))
@@ -213,8 +213,7 @@ def trace(case: str, precision: str, change: Callable[[Any], None] = lambda _: N
         for _ in range(2):
             with Trace(recorded=False) as watched:
                 agent.update(batch, 0.5)
-        if agent_in(case) == "impala":  # RMSProp's step, which is left out, is `capturable` on a GPU alone
-            agent.parts["optimiser"].step = lambda: None  # type: ignore[attr-defined]
+        if agent_in(case) == "impala":
             with Trace(recorded=True):
                 agent.update(batch, torch.tensor(0.5, device=META))
         count = watched.operations

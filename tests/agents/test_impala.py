@@ -69,7 +69,7 @@ def test_rewards_are_clipped_or_squashed() -> None:
 @pytest.mark.parametrize("target", [0.3, 0.9])
 def test_the_entropy_s_weight_is_learned_until_the_entropy_is_as_wanted(target: float) -> None:
     # Mutation: the sign of the difference turned round.
-    agent = agent_of("impala", "--target-entropy", str(target), "--lr-IMPALA", "3e-3", "--max-gradient-norm", "0")
+    agent = agent_of("impala", "--target-entropy", str(target), "--lr-IMPALA", "1e-2", "--max-gradient-norm", "0")
     batch = in_order(play(agent, 200).chunks)
     assert float(agent._least_entropy.price()) == pytest.approx(0.01), "it begins where --entropy-cost is"
     entropies = [float(agent.update(batch, 0.0).metrics["entropy"]) for _ in range(600)]

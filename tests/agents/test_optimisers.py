@@ -1,11 +1,12 @@
-"""Steps of Adam that are made in less time than PyTorch's: they are the same."""
+"""Steps of Adam that are made in less time than PyTorch's: they are the same. Steps of RMSProp, against slow ones."""
 
 import copy
 
+import numpy as np
 import torch
 from torch import nn
 
-from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
 
 SHAPES = [(5, 3), (7,), (), (2, 3, 4)]
 
@@ -41,3 +42,56 @@ def test_a_quick_step_is_that_of_pytorch() -> None:
     (quick, optimiser), (slow, other) = play(is_quick=True), play(is_quick=False)
     torch.testing.assert_close(quick, slow, rtol=0, atol=0)
     torch.testing.assert_close([*optimiser.state.values()], [*other.state.values()], rtol=0, atol=0)
+
+
+RATE, EPSILON, DECAY, STEPS = 0.1, 1e-3, 0.9, 6
+CPU = torch.device("cpu")
+
+
+def rms_prop(found: list[nn.Parameter], decay: float = DECAY) -> RMSProp:
+    return RMSProp(found, RATE, EPSILON, decay, CPU)
+
+
+def slow_rms_prop(found: list[nn.Parameter]) -> list[np.ndarray]:
+    weights = [parameter.detach().double().numpy().copy() for parameter in found]
+    squares = [np.zeros_like(weight) for weight in weights]
+    for step in range(1, STEPS + 1):
+        give_gradients(found, step, None)
+        for place, parameter in enumerate(found):
+            assert parameter.grad is not None
+            gradient = parameter.grad.double().numpy()
+            squares[place] = DECAY * squares[place] + (1 - DECAY) * gradient**2
+            mean = squares[place] / (1 - DECAY**step)
+            weights[place] = weights[place] - RATE * gradient / (np.sqrt(mean) + EPSILON)
+    return weights
+
+
+def test_rms_prop_is_corrected_for_its_beginning() -> None:
+    # Mutations: PyTorch's RMSprop, whose first steps are 1 / sqrt(1 - decay) times as long; a momentum; no epsilon.
+    found = parameters()
+    optimiser = rms_prop(found)
+    for step in range(1, STEPS + 1):
+        give_gradients(found, step, None)
+        optimiser.take_step()
+    for weight, wanted in zip(found, slow_rms_prop(parameters()), strict=True):
+        np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_rms_prop_goes_on_with_the_moments_of_pytorch_and_a_decay_of_its_own() -> None:
+    """A run may have begun before the mean of squares was corrected."""
+    # Mutations: leave a state as it is: the next step finds no moments; take over the decay that was saved.
+    found = parameters()
+    before = torch.optim.RMSprop(found, RATE, alpha=0.5, eps=EPSILON)
+    for step in range(2000):
+        give_gradients(found, step % 3, None)
+        before.step()
+    optimiser = rms_prop(found)
+    optimiser.load_state_dict(before.state_dict())
+    wanted = []
+    give_gradients(found, 3, None)
+    for weight in found:
+        assert weight.grad is not None
+        squares = DECAY * before.state[weight]["square_avg"] + (1 - DECAY) * weight.grad**2
+        wanted.append(weight.detach() - RATE * weight.grad / (squares.sqrt() + EPSILON))
+    optimiser.take_step()
+    torch.testing.assert_close([weight.detach() for weight in found], wanted, rtol=1e-4, atol=1e-5)
