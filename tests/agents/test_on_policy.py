@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
 from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
@@ -69,16 +70,18 @@ class Play:
         return queue.sample(None)
 
 
+@pytest.mark.parametrize("name", ["ppo", "impala"])
 @pytest.mark.parametrize("architecture", ["shallow", "data-efficient", "deep", "deep-football"])
-def test_first_policies_are_nearly_uniform(architecture: str) -> None:
-    # Mutation: residual stacks orthogonal, too, behind which values and their gradients are far beyond the clip.
-    args = options.parse(["--agent", "ppo", "--architecture", architecture], "test", "")
+def test_first_policies_are_nearly_uniform(architecture: str, name: str) -> None:
+    # Mutations: residual stacks orthogonal, too, behind which values and their gradients are far beyond the clip;
+    # PyTorch's first weights, whose features of different pictures differ by a fortieth of these.
+    args = options.parse(["--agent", name, "--architecture", architecture], "test", "")
     agent = make_agent(args, ATARI, CPU, learns=True, seed=2)
-    assert isinstance(agent, OnPolicy)
+    assert isinstance(agent, OnPolicy | Impala)
     none = torch.zeros(1, 8)
     obs = torch.randint(256, (1, 8, 4, 84, 84), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     with torch.inference_mode():
-        parameters, _, _ = agent.network(Inputs(obs, none.bool(), none, none.long()), ())
+        parameters, *_ = agent.network(Inputs(obs, none.bool(), none, none.long()), ())
     assert parameters.std() < 0.025
 
 
