@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_OWN = ("lr", "initial_lr", "eps", "betas", "fused", "capturable")  # settings of the command line and of the device
+# Settings of the command line, and of the device.
+_OWN = ("lr", "initial_lr", "eps", "alpha", "betas", "fused", "capturable")
 
 
 class Optimiser(torch.optim.Optimizer):
@@ -103,11 +104,12 @@ class RMSProp(Adam):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments, also those that PyTorch's RMSprop has left in a run begun with it."""
-        states = {number: _as_adam(state) for number, state in state_dict["state"].items()}
+        states = {number: as_adam(state) for number, state in state_dict["state"].items()}
         super().load_state_dict(state_dict | {"state": states})
 
 
-def _as_adam(state: dict[str, Any]) -> dict[str, Any]:
+def as_adam(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a weight as Adam has it, also if PyTorch's RMSprop has left it."""
     if "square_avg" not in state:
         return state
     squares = state["square_avg"]

@@ -199,7 +199,7 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
     whose = type(optimiser).__name__
     kept = isinstance(optimiser, _KEPT)
     if f"optimiser{_SUFFIX}" not in snapshot or not kept:
-        why = "the snapshot holds weights alone" if kept else "only moments of Adam, RAdam and RMSProp are kept"
+        why = "the snapshot holds weights alone" if kept else "only moments of Adam and its kin are kept"
         print(f"{whose} begins anew: {why}", flush=True)
         return
     names = [name for name, _ in agent.model.named_parameters()]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.memory.environment_spec import Box
 
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -5.0, 2.0
@@ -35,8 +36,7 @@ class PolicyHead(nn.Module):
         self.linear = nn.Linear(features, spec.nb_parameters - free)
         self.log_std = nn.Parameter(torch.zeros(free)) if free else None
         if orthogonal_gain is not None:
-            nn.init.orthogonal_(self.linear.weight, orthogonal_gain)
-            nn.init.zeros_(self.linear.bias)
+            orthogonal(self.linear, orthogonal_gain)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return parameters [..., P]."""

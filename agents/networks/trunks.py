@@ -84,7 +84,9 @@ def orthogonal(module: nn.Module, gain: float = math.sqrt(2)) -> None:
     kept = {layer for trunk in trunks for layer in trunk.modules()}
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d) and layer not in kept:
-            weight = torch.empty(layer.weight.shape)  # a network that only acts may keep its own in bfloat16
+            # A network that only acts may keep its own in bfloat16; learners with other numbers of threads decompose to
+            # other digits, which rounding to float32 hides.
+            weight = torch.empty(layer.weight.shape, dtype=torch.float64)
             nn.init.orthogonal_(weight, gain)
             with torch.no_grad():
                 layer.weight.copy_(weight)

@@ -54,6 +54,8 @@ def agent_of(name: str, *more: str, learns: bool = True, seed: int = 3) -> Any:
     if isinstance(agent, Impala):
         with torch.no_grad():
             agent.network.policy.weight.mul_(100)  # it begins nearly uniform, which would hide mistakes
+        if learns and agent._target:
+            agent._target.load_state_dict(agent.network.state_dict())
     return agent
 
 

@@ -82,7 +82,7 @@ def test_the_check_of_the_loss_notices_a_mean_over_a_term_s_own_rows(
     reduce = losses._reduce
 
     def mutant(x: torch.Tensor, kept: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        is_cloned = kept.any(0).sum() < kept.shape[1]  # of some sequences no row is kept: the fresh ones
+        is_cloned = not kept[:, : round(kept.shape[1] * (1 - share))].any()  # no row of a fresh sequence is kept
         return reduce(x, kept, kept.sum().clamp(min=1) if is_cloned == (term == "cloning") else rows)
 
     monkeypatch.setattr(losses, "_reduce", mutant)
