@@ -58,10 +58,10 @@ _LEARNER = (
 )
 _TRAIN = (
     Metric("train/loss", "loss", "mean of the last updates"),
-    Metric("train/value", "discounted return", "mean estimate of the sampled rows"),
+    Metric("train/value", "discounted return", "mean estimate of the sampled rows (--trust-threshold: of the trusted)"),
     Metric("train/gradient_norm", "norm", "of the networks' gradients, before they are clipped"),
-    Metric("train/entropy", "nats", "of the policy"),
-    Metric("train/entropy_cost", "weight", "of the entropy in the loss, where it is learned"),
+    Metric("train/entropy", "nats", "of the policy; with --trust-threshold at the trusted rows"),
+    Metric("train/entropy_cost", "weight", "of the entropy in the loss, where it is learned; for SAC behind the step"),
     Metric("train/kl", "nats", "from the policy that acted to the one that learns: KL(mu, pi)"),
     Metric("train/kl_cost", "weight", "of that in the loss, where it is learned"),
     Metric("train/reverse_kl", "nats", "KL(pi, mu)"),
