@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -178,12 +179,14 @@ class Cluster:
     def start_now(self, job: str) -> None:
         """Let a requeued job start, for which Slurm would wait for a minute or two, and wait until it runs.
 
-        A node takes what is started within the second in which the job left it for a part of what it has revoked.
+        A node takes what is started within the second in which the job left it for a part of what it has revoked. A
+        start time in the future would not do: nothing happens then that wakes Slurm's scheduler.
         """
         self.wait_until(lambda: self.states(job) == {"PENDING"}, f"job {job} to be requeued", 60)
+        time.sleep(1)
         parts = self.run("squeue", "-h", "-o", "%A", "-j", job).split()
         for part in parts:
-            self.run("scontrol", "update", f"JobId={part}", "StartTime=now+2")
+            self.run("scontrol", "update", f"JobId={part}", "StartTime=now")
         self.wait_until(lambda: self.states(job) == {"RUNNING"}, f"job {job} to run again", 120)
 
     def tasks(self, text: str) -> list[psutil.Process]:
