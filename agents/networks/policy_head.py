@@ -4,11 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.memory.environment_spec import Box
 
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -5.0, 2.0
-POLICY_GAIN, VALUE_GAIN = 0.01, 1.0  # of orthogonal first weights of the heads
+POLICY_GAIN, VALUE_GAIN = 0.01, 1.0  # of orthogonal first weights of the heads (Andrychowicz et al. 2020)
 
 
 class PolicyHead(nn.Module):
@@ -20,23 +19,13 @@ class PolicyHead(nn.Module):
     a bound; tanh's grows small, but does not end at it.
     """
 
-    def __init__(
-        self,
-        features: int,
-        spec: PolicySpec,
-        *,
-        state_dependent_std: bool = False,
-        orthogonal_gain: float | None = None,
-    ) -> None:
-        """Make the layer; with a gain its weight is orthogonal and its bias 0 (Andrychowicz et al. 2020: 0.01)."""
+    def __init__(self, features: int, spec: PolicySpec, *, state_dependent_std: bool = False) -> None:
         super().__init__()
         numbers = spec.action.size if isinstance(spec.action, Box) else 0
         self._bounded = numbers if state_dependent_std else 0  # outputs that are logarithms of standard deviations
         free = numbers - self._bounded
         self.linear = nn.Linear(features, spec.nb_parameters - free)
         self.log_std = nn.Parameter(torch.zeros(free)) if free else None
-        if orthogonal_gain is not None:
-            orthogonal(self.linear, orthogonal_gain)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return parameters [..., P]."""

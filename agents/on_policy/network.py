@@ -73,7 +73,8 @@ class PolicyValueNetwork(Network):
             inputs = torso.channels
             self.policy_body, self.value_body = _mlp(inputs, spec.mlp), _mlp(inputs, spec.mlp)
             features = spec.mlp
-        self.policy = PolicyHead(features, spec.policy, orthogonal_gain=POLICY_GAIN)
+        self.policy = PolicyHead(features, spec.policy)
+        orthogonal(self.policy, POLICY_GAIN)
         self.popart = PopArt(features) if spec.popart else None
         self.value = self.popart or nn.Sequential(nn.Linear(features, 1), nn.Flatten(-2))
         orthogonal(self.value, VALUE_GAIN)

@@ -54,7 +54,7 @@ def test_the_loss_is_the_sum_of_its_terms(share: float, trusts: bool, impact: bo
 def check_loss(share: float = 0.25, *, trusts: bool, impact: bool) -> None:
     """Compare the loss with the slow one; if it `trusts`, half of the rows are within the trust region."""
     more = f"--impact-target-period 3 --impact-clip {IMPACT[0]} --impact-rho {IMPACT[1]}" if impact else ""
-    agent = agent_of("impala", *f"{MIX} {CLEAR} {COSTS} --lr-IMPALA 0.01".split(), *more.split())
+    agent = agent_of("impala", *f"{MIX} {CLEAR} {COSTS}".split(), *more.split())
     batch = mixed_batch(agent, share)
     far_off(agent)
     at = arrays(agent, batch)

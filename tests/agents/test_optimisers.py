@@ -48,8 +48,8 @@ RATE, EPSILON, DECAY, STEPS = 0.1, 1e-3, 0.9, 6
 CPU = torch.device("cpu")
 
 
-def rms_prop(found: list[nn.Parameter], decay: float = DECAY) -> RMSProp:
-    return RMSProp(found, RATE, EPSILON, decay, CPU)
+def rms_prop(found: list[nn.Parameter]) -> RMSProp:
+    return RMSProp(found, RATE, EPSILON, DECAY, CPU)
 
 
 def slow_rms_prop(found: list[nn.Parameter]) -> list[np.ndarray]:

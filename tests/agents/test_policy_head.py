@@ -7,6 +7,7 @@ import torch
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.networks.policy_head import HIGHEST_LOG_STD, LOWEST_LOG_STD, PolicyHead
+from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete
 
 T, B, F, SIZE = 3, 5, 11, 7
@@ -48,7 +49,8 @@ def test_a_deviation_of_the_network_stays_within_its_bounds_and_can_come_back() 
 
 
 def test_its_weight_is_orthogonal_where_a_gain_is_given() -> None:
-    head = PolicyHead(F, PolicySpec(Discrete(4)), orthogonal_gain=0.01)
+    head = PolicyHead(F, PolicySpec(Discrete(4)))
+    orthogonal(head, 0.01)
     torch.testing.assert_close(head.linear.weight @ head.linear.weight.T, 1e-4 * torch.eye(4), rtol=0, atol=1e-8)
     assert head.linear.bias.count_nonzero() == 0
     entropy = PolicySpec(Discrete(4)).distribution(head(torch.randn(B, F))).entropy(torch.Generator())
