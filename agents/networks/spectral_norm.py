@@ -7,6 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+# A random u has σ near three quarters of the largest value, and a target network keeps its first one for long.
+# PyTorch's own spectral_norm begins with as many steps.
+_FIRST_STEPS = 15
+
 
 class SpectralConv2d(nn.Conv2d):
     """A convolution of 3x3 whose weight, as a matrix [O, I], is divided by an estimate σ of its largest singular value.
@@ -24,6 +28,8 @@ class SpectralConv2d(nn.Conv2d):
         matrix = self.weight.detach().flatten(1)
         self.register_buffer("left", functional.normalize(torch.randn(len(matrix)), dim=0))
         self.register_buffer("right", functional.normalize(matrix.t() @ self.left, dim=0))
+        for _ in range(_FIRST_STEPS):
+            self._iterate()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution with the divided weight."""
