@@ -58,58 +58,53 @@ class RainbowIqn(QLearningAgent):
         return Inspection("quantiles", mean, None, places, curves)
 
     def target_pass(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Begin to compute Munchausen's returns [N', B]; for double Q, quantiles [N', B, A] at the bootstrap rows."""
+        """Begin to compute quantiles [N', B, A] at the bootstrap rows; for Munchausen, their soft values [N', B]."""
         options = self._options
-        if options.munchausen:
-            return beside(self._device, self._soft_targets(transitions))
         drawn = self._drawn(self.target, options.num_tau_prime_samples, len(transitions.action))
-        return beside(self._device, partial(self.target, transitions.next_obs, *drawn))
+
+        def compute() -> Tensor:
+            quantiles: Tensor = self.target(transitions.next_obs, *drawn)  # [N', B, A]
+            return soft_quantiles(quantiles, options.munchausen_temperature) if options.munchausen else quantiles
+
+        return beside(self._device, compute)
 
     def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         """Return quantile Huber losses against the target network's returns."""
         options, batch = self._options, len(transitions.action)
         index = torch.arange(batch, device=self._device)
-        returns = target if options.munchausen else self._double_targets(transitions, target)
+        best = None if options.munchausen else self._best_actions(transitions)
         taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
         self._ahead.go_on()
-        quantiles = self.network(transitions.obs, taus, weights)[:, index, transitions.action]  # [N, B]
-        return quantile_huber_loss(quantiles, taus, returns(), options.kappa), quantiles.mean(0)
+        outputs = self.network(transitions.obs, taus, weights)  # [N, B, A]
+        quantiles = outputs[:, index, transitions.action]  # [N, B]
+        bootstrap = target() if best is None else target()[:, index, best()]  # [N', B]
+        returns = transitions.return_ + transitions.discount * bootstrap  # [N', B]
+        if options.munchausen:
+            returns = returns + self._bonus(outputs.detach().mean(0), transitions.action)
+        return quantile_huber_loss(quantiles, taus, returns, options.kappa), quantiles.mean(0)
 
     def _drawn(self, network: QuantileNetwork, count: int, batch: int) -> tuple[Tensor, Weights]:
         """Draw quantile fractions [count, B], and the network's weights under noise of their own."""
         return self.sample_taus(count, batch), self.noisy(network)
 
-    def _double_targets(self, transitions: Transitions, target: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Begin to choose actions by the online network, and return what gives their returns [N', B]."""
-        options, batch = self._options, len(transitions.action)
+    def _best_actions(self, transitions: Transitions) -> Callable[[], Tensor]:
+        """Begin to choose the actions [B] of double Q at the bootstrap rows, by the online network."""
+        options = self._options
         with torch.no_grad():
-            drawn = self._drawn(self.network, options.num_quantile_samples, batch)
+            drawn = self._drawn(self.network, options.num_quantile_samples, len(transitions.action))
         choose = partial(self.network.best_actions, transitions.next_obs, *drawn)
         # A pass with gradient iterates the spectral norm of the online network.
-        best = beside(self._device, choose, at_once=options.spectral_norm)  # [B]
+        return beside(self._device, choose, at_once=options.spectral_norm)
 
-        def returns() -> Tensor:
-            bootstrap = target()[:, torch.arange(batch, device=self._device), best()]  # [N', B]
-            return transitions.return_ + transitions.discount * bootstrap
+    def _bonus(self, values: Tensor, action: Tensor) -> Tensor:
+        """Return Munchausen's bonus [B] of the first of n actions, by the online network's values [B, A].
 
-        return returns
-
-    def _soft_targets(self, transitions: Transitions) -> Callable[[], Tensor]:
-        """Draw, and return what computes Munchausen's returns [N', B] by the target network alone.
-
-        Of n actions the first one's log-probability counts, as in BTR.
+        BTR's code takes these, where the paper of these targets takes the target network's, at one more pass.
         """
-        options, batch = self._options, len(transitions.action)
-        now, then = (self._drawn(self.target, options.num_tau_prime_samples, batch) for _ in range(2))
-
-        def compute() -> Tensor:
-            share, temperature = options.munchausen, options.munchausen_temperature
-            values = self.target(transitions.obs, *now).mean(0)  # [B, A]
-            bonus = munchausen_bonus(values, transitions.action, share, temperature, options.munchausen_clip)  # [B]
-            bootstrap = soft_quantiles(self.target(transitions.next_obs, *then), temperature)  # [N', B]
-            return transitions.return_ + bonus + transitions.discount * bootstrap
-
-        return compute
+        options = self._options
+        return munchausen_bonus(
+            values, action, options.munchausen, options.munchausen_temperature, options.munchausen_clip
+        )
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return the same loss between K quantiles; scaled to the learner's, which sums over N.

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork
+from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
 from rainbow_iqn_apex.agents.rainbow_iqn.agent import RainbowIqn
 from rainbow_iqn_apex.memory.batch import Transitions
 from tests.agents.test_agents import agent_of
@@ -29,23 +31,27 @@ def transitions_of(agent: RainbowIqn) -> Transitions:
     return Transitions(obs, action, torch.randn(B, generator=draw), torch.rand(B, generator=draw), later)
 
 
-def target_quantiles(agent: RainbowIqn, obs: Tensor) -> Tensor:
-    """What the target network says next; draws as the agent does."""
-    quantiles: Tensor = agent.target(obs, *agent._drawn(agent.target, agent._options.num_tau_prime_samples, len(obs)))
-    return quantiles
+def quantiles_of(agent: RainbowIqn, network: QuantileNetwork, count: int, obs: Tensor) -> tuple[Tensor, Tensor]:
+    """What a network says next, and at which fractions; draws as the agent does."""
+    taus, weights = agent._drawn(network, count, len(obs))
+    return network(obs, taus, weights), taus
 
 
 @torch.no_grad()
-def test_rewards_and_bootstrap_come_from_the_target_network() -> None:
-    # Mutations: take the online network's values; add the bonus of the next state; leave the discount out.
+def test_the_bonus_is_the_online_network_s_and_the_bootstrap_the_target_network_s() -> None:
+    # Mutations: take the other network's values for either; add the bonus of the next state; leave the discount out.
     agent = soft_agent(0.9, 0.1)
-    transitions = transitions_of(agent)
+    transitions, options = transitions_of(agent), agent._options
     state = agent.generator.get_state()
-    found = agent._soft_targets(transitions)()
+    found, values = agent.losses(transitions, agent.target_pass(transitions))
     agent.generator.set_state(state)
-    values = target_quantiles(agent, transitions.obs).mean(0).double().numpy()
-    bonus = truth.bonus(values, transitions.action.numpy(), 0.9, 0.1, -0.5)
-    later = truth.soft_quantiles(target_quantiles(agent, transitions.next_obs).double().numpy(), 0.1)
-    expected = transitions.return_ + torch.from_numpy(bonus) + transitions.discount * torch.from_numpy(later)
-    torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-5)
+    then, _ = quantiles_of(agent, agent.target, options.num_tau_prime_samples, transitions.next_obs)
+    now, taus = quantiles_of(agent, agent.network, options.num_tau_samples, transitions.obs)
+    bonus = truth.bonus(now.mean(0).double().numpy(), transitions.action.numpy(), 0.9, 0.1, -0.5)
+    later = torch.from_numpy(truth.soft_quantiles(then.double().numpy(), 0.1))
+    returns = transitions.return_ + torch.from_numpy(bonus) + transitions.discount * later
+    chosen = now[:, torch.arange(B), transitions.action]  # [N, B]
+    expected = quantile_huber_loss(chosen, taus, returns.float(), options.kappa)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(values, chosen.mean(0))
     assert bonus.min() < 0
