@@ -27,7 +27,7 @@ class SpectralConv2d(nn.Conv2d):
         super().__init__(channels, channels, 3, padding=1)
         matrix = self.weight.detach().flatten(1)
         self.register_buffer("left", functional.normalize(torch.randn(len(matrix)), dim=0))
-        self.register_buffer("right", functional.normalize(matrix.t() @ self.left, dim=0))
+        self.register_buffer("right", torch.zeros(matrix.shape[1]))
         for _ in range(_FIRST_STEPS):
             self._iterate()
 

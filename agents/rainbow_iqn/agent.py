@@ -69,7 +69,7 @@ class RainbowIqn(QLearningAgent):
         return beside(self._device, compute)
 
     def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return quantile Huber losses against the target network's returns."""
+        """Return quantile Huber losses against returns that end with the target network's values."""
         options, batch = self._options, len(transitions.action)
         index = torch.arange(batch, device=self._device)
         best = None if options.munchausen else self._best_actions(transitions)
@@ -77,10 +77,17 @@ class RainbowIqn(QLearningAgent):
         self._ahead.go_on()
         outputs = self.network(transitions.obs, taus, weights)  # [N, B, A]
         quantiles = outputs[:, index, transitions.action]  # [N, B]
-        bootstrap = target() if best is None else target()[:, index, best()]  # [N', B]
-        returns = transitions.return_ + transitions.discount * bootstrap  # [N', B]
-        if options.munchausen:
-            returns = returns + self._bonus(outputs.detach().mean(0), transitions.action)
+        rewards = transitions.return_  # [B]
+        if best is None:
+            # BTR's code takes the online network's values, too. This pass has them already; the paper of these targets
+            # takes the target network's, which needs another.
+            values = outputs.detach().mean(0)  # [B, A]
+            share, temperature = options.munchausen, options.munchausen_temperature
+            bonus = munchausen_bonus(values, transitions.action, share, temperature, options.munchausen_clip)  # [B]
+            rewards, bootstrap = rewards + bonus, target()  # [N', B]
+        else:
+            bootstrap = target()[:, index, best()]  # [N', B]
+        returns = rewards + transitions.discount * bootstrap  # [N', B]
         return quantile_huber_loss(quantiles, taus, returns, options.kappa), quantiles.mean(0)
 
     def _drawn(self, network: QuantileNetwork, count: int, batch: int) -> tuple[Tensor, Weights]:
@@ -96,20 +103,10 @@ class RainbowIqn(QLearningAgent):
         # A pass with gradient iterates the spectral norm of the online network.
         return beside(self._device, choose, at_once=options.spectral_norm)
 
-    def _bonus(self, values: Tensor, action: Tensor) -> Tensor:
-        """Return Munchausen's bonus [B] of the first of n actions, by the online network's values [B, A].
-
-        BTR's code takes these, where the paper of these targets takes the target network's, at one more pass.
-        """
-        options = self._options
-        return munchausen_bonus(
-            values, action, options.munchausen, options.munchausen_temperature, options.munchausen_clip
-        )
-
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return the same loss between K quantiles; scaled to the learner's, which sums over N.
 
-        Munchausen's terms are left out: acting has no target network.
+        Munchausen's terms are left out: they need the quantiles of all actions, and rows keep those of two.
         """
         options = self._options
         targets = ahead.return_ + ahead.discount * bootstrap.T  # [K, B]

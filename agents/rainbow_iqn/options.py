@@ -34,13 +34,13 @@ class RainbowIqnOptions(QLearningOptions):
     )
     munchausen: float = option(
         0.0,
-        "alpha of Munchausen's targets: add this share of tau log pi(a|s) to rewards, and bootstrap from the soft "
-        "policy pi of the target network in the place of double Q; 0: off",
+        "alpha of Munchausen's targets: add this share of tau log pi(a|s), by the online network, to rewards, and "
+        "bootstrap from the soft policy pi of the target network in the place of double Q; 0: off",
         least=0,
         most=1,
     )
     munchausen_temperature: float = option(0.03, "tau: pi is the softmax of values / tau", above=0)
-    munchausen_clip: float = option(-1.0, "lowest tau log pi(a|s) that is added", most=0)
+    munchausen_clip: float = option(-1.0, "lowest tau log pi(a|s), of which the share is added", most=0)
     priority_exponent_IQN: float = option(0.2, "omega: priority = loss^omega", least=0, shared=True)
     lr_IQN: float = option(5e-5, "Adam's learning rate", above=0)
     adam_eps_IQN: float = option(3.125e-4, "Adam's epsilon", above=0)

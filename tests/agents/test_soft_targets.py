@@ -14,8 +14,8 @@ B = 12
 
 
 def soft_agent(alpha: float, temperature: float) -> RainbowIqn:
-    """An agent whose target network is another than its own, without noise."""
-    words = f"--munchausen {alpha} --munchausen-temperature {temperature} --munchausen-clip -0.5 --noisy-std 0"
+    """An agent whose target network is another than its own."""
+    words = f"--munchausen {alpha} --munchausen-temperature {temperature} --munchausen-clip -0.5"
     agent = agent_of("rainbow_iqn", *words.split())
     assert isinstance(agent, RainbowIqn)
     with torch.no_grad():

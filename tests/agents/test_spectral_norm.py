@@ -63,13 +63,13 @@ def test_the_check_sees(name: str) -> None:
         check(MUTANTS[name])
 
 
-@pytest.mark.parametrize("channels", [32, 64])
-def test_the_first_estimate_is_near_the_largest_singular_value(channels: int) -> None:
-    # Mutation: begin with a random u, and a σ of three quarters, which a target network keeps until it is renewed.
-    torch.manual_seed(channels)
-    layer = SpectralConv2d(channels)
+def test_the_first_estimate_is_near_the_largest_singular_value() -> None:
+    # Mutations: begin with a random u, and a σ of three quarters, which a target network keeps until it is renewed;
+    # five steps.
+    torch.manual_seed(64)
+    layer = SpectralConv2d(64)
     matrix = layer.weight.detach().flatten(1)
-    assert layer.left @ matrix @ layer.right > 0.9 * torch.linalg.matrix_norm(matrix, 2)
+    assert layer.left @ matrix @ layer.right > 0.955 * torch.linalg.matrix_norm(matrix, 2)
 
 
 def test_without_gradient_nothing_moves() -> None:
