@@ -17,6 +17,7 @@ from rainbow_iqn_apex.agents.beside import beside
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
@@ -44,6 +45,7 @@ class RecurrentDuellingNetwork(Network):
     def __init__(self, spec: CoreSpec, hidden_size: int, nb_actions: int) -> None:
         super().__init__()
         self.core = Core(spec)
+        orthogonal(self.core)
         features = self.core.nb_features
         self.value = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, 1))
         self.advantage = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, nb_actions))

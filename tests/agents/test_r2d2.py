@@ -6,15 +6,30 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.r2d2.agent import exploration_rates
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.r2d2.agent import R2d2, exploration_rates
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
+from rainbow_iqn_apex.programs.agent import make_agent
 from tests.agents.ops.test_rescaling import h, h_inverse
 from tests.agents.sequences import Played, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
+from tests.specs import ATARI
 
 N, GAMMA = 3, 0.9
+
+
+@pytest.mark.parametrize("architecture", ["shallow", "data-efficient"])
+def test_first_features_differ_between_pictures(architecture: str) -> None:
+    # Mutation: PyTorch's first weights, with which they differ by 0.004 and 0.011.
+    args = options.parse(["--agent", "r2d2", "--architecture", architecture], "test", "")
+    agent = make_agent(args, ATARI, torch.device("cpu"), learns=False, seed=2)
+    assert isinstance(agent, R2d2)
+    draw = torch.Generator().manual_seed(0)
+    obs = torch.randint(256, (8, agent.spec.stack, 84, 84), generator=draw, dtype=torch.uint8)
+    with torch.inference_mode():
+        assert agent.network.core.torso(obs).std(0).mean() > 0.1
 
 
 def slow_difference(batch: Batch, b: int, t: int, online: Any, target: Any) -> float:
