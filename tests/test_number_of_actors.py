@@ -1,6 +1,7 @@
 """The number of actors changes: where a run is resumed, and without lockstep while it goes on."""
 
 import csv
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> lis
                 system.wait_for("0", "] T = ", killed)
                 system.restart("0", signal.SIGKILL)
             results.append(system.finish())
+            changes = re.findall("Changed since the run's last start: .*", system.printed(LEARNER))
+            assert len(changes) == (len(results) > 1) and all(f"is {steps}" in line for line in changes)
         held.append({tuple(name) for name in newest_checkpoint(folder)["replay"]["ids"].tolist()})
         assert held[-2] < held[-1], "a part keeps what the one before has ended with"
     return results

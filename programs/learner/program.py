@@ -50,7 +50,7 @@ from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlie
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
-from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
+from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
 from rainbow_iqn_apex.programs.learner.sinks import make_feeder
 from rainbow_iqn_apex.programs.learner.team import Team, join, local_number
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
@@ -120,6 +120,8 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
             raise Stopped
         settings = _settings_in_use(args, device)
         reports.begin(present_start(settings), afresh=saved is None)
+        if saved and (changes := describe_changes(reports.settings_path, args)):
+            print(changes, flush=True)
         write_settings(reports.settings_path, args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0

@@ -13,7 +13,9 @@ from typing import Any
 import yaml
 
 from rainbow_iqn_apex.args import GROUPS, Args
+from rainbow_iqn_apex.args import read as read_settings
 from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.options.config_file import CONFIG
 
 _OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run", "model"}
@@ -44,3 +46,19 @@ def saved_settings(args: Args) -> dict[str, Any]:
     return {
         name: str(value) if isinstance(value, Path) else value for name, value in values.items() if value is not None
     }
+
+
+def describe_changes(path: Path, args: Args) -> str:
+    """Return one line with the settings that differ from those in the file at `path`; "" if there are none.
+
+    A run that goes on may differ in what its processes do not share, and a preset may have changed meanwhile. A file
+    that is not there, or was damaged, has no settings.
+    """
+    before = read_settings([flag_of(CONFIG), str(path)]).values
+    now = saved_settings(args)
+    changed = [
+        f"{flag_of(name)} (was {before[name]}, is {value})"
+        for name, value in now.items()
+        if name in before and str(before[name]) != str(value)
+    ]
+    return f"Changed since the run's last start: {', '.join(changed)}" if changed else ""

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import ALL_GROUPS, Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.programs.learner.saved_settings import saved_settings, write_settings
+from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, saved_settings, write_settings
 from tests.conftest import RedisServer
 from tests.interface import read
 from tests.processes import Processes, clean_environment, run
@@ -92,6 +92,19 @@ def test_a_run_that_began_from_a_snapshot_goes_on_without_it(file: Path, tmp_pat
     model.unlink()
     assert (read("--config", file).model, read("--config", file).seed) == (None, read().seed)
     assert "model\\nseed: 7" in file.read_text()
+
+
+def test_a_resumed_run_tells_which_settings_have_changed(file: Path) -> None:
+    # Mutation: `describe_changes` after `write_settings` in `program._lead` (test_number_of_actors.py notices).
+    assert describe_changes(file, read()) == "", "no learner has written the file yet"
+    write_settings(file, read("--preset", "cpu", "--munchausen", "0"))
+    assert describe_changes(file, read("--preset", "cpu", "--munchausen", "0")) == ""
+    changes = describe_changes(file, read("--preset", "cpu", "--T-max", "9999", "--id-actor", "0"))
+    assert changes == (
+        "Changed since the run's last start: --T-max (was 50000000, is 9999), --munchausen (was 0.0, is 0.9)"
+    )
+    file.write_text("munchausen: [0.5\n")
+    assert describe_changes(file, read("--preset", "cpu")) == "", "a damaged file has no settings"
 
 
 SMALL = [*TINY, "1", *CARTPOLE, *"--T-max 900 --learn-start 300 --memory-capacity 2000 --log-interval 300".split()]
