@@ -13,10 +13,9 @@ from typing import Any
 import yaml
 
 from rainbow_iqn_apex.args import GROUPS, Args
-from rainbow_iqn_apex.args import read as read_settings
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.options.config_file import CONFIG
+from rainbow_iqn_apex.options.config_file import CONFIG, read
 
 _OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run", "model"}
 _IN_ANOTHER = {"rainbow_only"}  # `agent` says the same
@@ -29,7 +28,7 @@ def write_settings(path: Path, args: Args) -> None:
     lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
     if args.model:
         lines.append(f"# To begin afresh, it needs --model {str(args.model)!r} besides, which is not among them.")
-    for group in (*GROUPS, type(args.own), type(args.environment)):
+    for group in _groups(args):
         values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
         if values:
             text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=10_000)
@@ -41,7 +40,7 @@ def write_settings(path: Path, args: Args) -> None:
 def saved_settings(args: Args) -> dict[str, Any]:
     """Return the settings that the file holds, by option: texts, numbers and booleans."""
     left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.unused) - args.given)
-    names = [f.name for group in (*GROUPS, type(args.own), type(args.environment)) for f in dataclasses.fields(group)]
+    names = [f.name for group in _groups(args) for f in dataclasses.fields(group)]
     values = {name: args.get(name) for name in names if name not in left_out}
     return {
         name: str(value) if isinstance(value, Path) else value for name, value in values.items() if value is not None
@@ -54,7 +53,7 @@ def describe_changes(path: Path, args: Args) -> str:
     A run that goes on may differ in what its processes do not share, and a preset may have changed meanwhile. A file
     that is not there, or was damaged, has no settings.
     """
-    before = read_settings([flag_of(CONFIG), str(path)]).values
+    before = read(_groups(args), [flag_of(CONFIG), str(path)]).values
     now = saved_settings(args)
     changed = [
         f"{flag_of(name)} (was {before[name]}, is {value})"
@@ -62,3 +61,7 @@ def describe_changes(path: Path, args: Args) -> str:
         if name in before and str(before[name]) != str(value)
     ]
     return f"Changed since the run's last start: {', '.join(changed)}" if changed else ""
+
+
+def _groups(args: Args) -> tuple[type, ...]:
+    return *GROUPS, type(args.own), type(args.environment)
