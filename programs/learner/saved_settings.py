@@ -56,7 +56,7 @@ def describe_changes(path: Path, args: Args) -> str:
     before = read(_groups(args), [flag_of(CONFIG), str(path)]).values
     now = saved_settings(args)
     changed = [
-        f"{flag_of(name)} (was {before[name]}, is {value})"
+        f"{flag_of(name)} (was {before[name]!r}, is {value!r})"
         for name, value in now.items()
         if name in before and str(before[name]) != str(value)
     ]

@@ -69,6 +69,7 @@ def test_the_saved_settings_give_the_same_again(file: Path, agent: str) -> None:
         except UserError:
             continue  # it needs another one beside it
         write_settings(file, args)
+        assert describe_changes(file, args) == "", name
         again = read("--config", file)
         assert dataclasses.replace(again, config=None) == args, name
         assert again.get(name) == args.get(name) and type(again.get(name)) is type(args.get(name))
