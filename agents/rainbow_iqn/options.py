@@ -16,7 +16,7 @@ class RainbowIqnOptions(QLearningOptions):
         "num_tau_samples": (4, "heads of 8 cost most of an update; road_runner rose faster than with 8 or 2"),
         "num_tau_prime_samples": (4, "as above"),
         "num_quantile_samples": (4, "as above, at every action"),
-        "munchausen": (0.9, "BTR's; 2.5 million frames taught breakout two thirds more, qbert a third"),
+        "munchausen": (0.9, "BTR's; 2.5 million frames taught breakout, qbert and seaquest a third more"),
         "lr_IQN": (5e-4, "a short run needs larger steps: with 1e-4 it took two to four times as long"),
         "adam_eps_IQN": (1.5e-4, "Rainbow's"),
         "priority_exponent_IQN": (0.5, "Rainbow's: rare rewards are seen again sooner"),
