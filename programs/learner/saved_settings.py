@@ -3,7 +3,8 @@
 Left out are what belongs to a process and not to its run (the number of an actor, `--abandon-other-run`), options that
 have no effect, and the address of a Redis server that was not given: it may be in REDIS_URL, with a password. No
 option can hold a password: `--redis-url` refuses one. The snapshot from which a run began is named in a comment alone:
-a run that goes on does without it, and an evaluation with this file is not to evaluate it.
+a run that goes on does without it, and an evaluation with this file is not to evaluate it. A learner that resumes
+compares its own settings with the file's.
 """
 
 import dataclasses
