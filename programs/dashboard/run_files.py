@@ -14,7 +14,7 @@ from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
 from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
-from rainbow_iqn_apex.programs.dashboard.tail import Tail
+from rainbow_iqn_apex.programs.dashboard.tail import MOST_BYTES, Tail
 from rainbow_iqn_apex.saber.results.episode_fields import FIELDS
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
@@ -180,7 +180,11 @@ class RunFiles:
     @property
     def has_more(self) -> bool:
         """Whether a part of a file is still to be read: the page asks again."""
-        return any(part.tail.has_more for part in (self._training, self._evaluation, self.history))
+        return any(tail.has_more for tail in self._tails)
+
+    @property
+    def _tails(self) -> list[Tail]:
+        return [part.tail for part in (self._training, self._evaluation, self.history)]
 
     def look(self) -> None:
         """Read what is new in all files, of large ones a part."""
@@ -193,6 +197,9 @@ class RunFiles:
                 continue
             except (OSError, ValueError) as error:
                 self.problem = str(error)[:300]
+        for tail in self._tails:
+            if tail.is_too_long:
+                self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"
 
     def films(self) -> list[dict[str, Any]]:
         """Return what the run's videos show, for the page."""

@@ -11,21 +11,23 @@ class Tail:
     """Reads the whole lines of a growing file, each once."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._file = (0, 0)  # device and inode
         self._offset = 0
         self.has_more = False  # for the next call
+        self.is_too_long = False  # so that its end is never read
 
     def read(self) -> tuple[bytes, bool]:
         """Return the next whole lines, and whether the file has begun anew; raises OSError.
 
         A large file takes several calls.
         """
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             anew = (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset
             if anew:
                 self._file, self._offset = (found.st_dev, found.st_ino), 0
+            self.is_too_long = found.st_size > MOST_BYTES
             file.seek(self._offset)
             data = file.read(min(_AT_ONCE, MOST_BYTES - self._offset))
         self.has_more = len(data) == _AT_ONCE

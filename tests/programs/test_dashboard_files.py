@@ -61,6 +61,14 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(
     assert tail.read() == (b"c\nd\ne\n", True)
 
 
+def test_a_log_that_is_too_long_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 3)
+    with (tmp_path / "pong.csv").open("r+b") as file:
+        file.truncate((256 << 20) + 1)  # a hole behind three episodes
+    (run,) = Results(tmp_path).scores(["pong"])["runs"]
+    assert run["problem"] == "pong.csv: only its first 256 MiB are read" and len(run["training"]["steps"]) == 3
+
+
 def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Path) -> None:
     for folder, task in ((".", "pong"), ("seed7", "pong"), ("a/b/c", "chain"), ("a/b/c/too/deep", "chain")):
         write_run(tmp_path / folder, task, 1)
