@@ -29,11 +29,7 @@ OURS = {
     "ours, 2 actors": "--precision float32 --nb-actor 2 --nb-env-per-actor 4",
     "ours, 2 actors, bfloat16 if there is": "--precision auto --nb-actor 2 --nb-env-per-actor 4",
 }
-PEERS = {
-    "SB3, one process": "one-process",
-    "SB3, SubprocVecEnv": "subprocesses",
-    "SB3, ale-py's vector": "ale-vector",
-}
+PEERS = {"SB3, one process": "one-process", "SB3, SubprocVecEnv": "subprocesses", "SB3, ale-py's vector": "ale-vector"}
 _BEST = "the fastest peer"
 _LEAST_LINES = 3  # of the learner: one before the warm-up, two around a round
 

@@ -52,9 +52,7 @@ class Entry(NamedTuple):
 ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment", repeats=True),
     "football": Entry(
-        "rainbow_iqn_apex.environments.football.environment:make_football",
-        FootballOptions,
-        "11_vs_11_easy_stochastic",
+        "rainbow_iqn_apex.environments.football.environment:make_football", FootballOptions, "11_vs_11_easy_stochastic"
     ),
     "gymnasium": Entry(
         "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"

@@ -50,10 +50,7 @@ FAMILIES = {
     "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
     "impala-lstm": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 3 --lstm-size 7".split()],
     "impala-mix": [*SHORT_CHAIN, *f"--agent impala --unroll-length 5 --batch-size 8 --hidden-size 16 {_MIX}".split()],
-    "impala-elite": [
-        *SHORT_CHAIN,
-        *f"--agent impala --unroll-length 5 --batch-size 4 --lstm-size 7 {_ELITE}".split(),
-    ],
+    "impala-elite": [*SHORT_CHAIN, *f"--agent impala --unroll-length 5 --batch-size 4 --lstm-size 7 {_ELITE}".split()],
     "reinforce": [*SHORT_CHAIN, *"--agent reinforce --unroll-length 5 --history-length 1".split()],
     "sac": [*SHORT_CHAIN, *"--agent sac --hidden-size 16 --batch-size 12 --lr-SAC 1e-2 --multi-step 2".split()],
     "sac-lstm": [
@@ -78,13 +75,11 @@ FAMILIES = {
     ],
 }
 # The same where actions are numbers; an episode is one of 200 steps that is truncated.
-BOXES = {
-    "ppo-box": f"--env gymnasium:Pendulum-v1 --learner-threads 1 --disable-cuda --agent ppo {ON_POLICY}".split(),
-}
+BOXES = {"ppo-box": f"--env gymnasium:Pendulum-v1 --learner-threads 1 --disable-cuda --agent ppo {ON_POLICY}".split()}
 # The same with goals that are drawn when a chunk is complete.
 GOALS = {
     "sac-hindsight": "--env gymnasium:tests.goals:BitFlip-v0 --learner-threads 1 --disable-cuda --agent sac "
-    "--hindsight 0.8 --hidden-size 16 --batch-size 12 --learn-start 900 --replay-frequency 4".split(),
+    "--hindsight 0.8 --hidden-size 16 --batch-size 12 --learn-start 900 --replay-frequency 4".split()
 }
 # Each process goes on at its own speed.
 FREE = ["--synchronize-actors-with-learner", "False"]

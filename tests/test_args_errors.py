@@ -160,10 +160,7 @@ _NO_LOCKSTEP = "--agent reinforce --synchronize-actors-with-learner 0"
         ("--env atari:pong", "--env: expected atari alone, got 'atari:pong'; --game names the game"),
         ("--env gymnasium", "--env: gymnasium needs a name, as in gymnasium:CartPole-v1"),
         ("--env gymnasium:", "--env: gymnasium needs a name, as in gymnasium:CartPole-v1"),
-        (
-            "--env cartpole",
-            "--env: there is no environment 'cartpole'; did you mean --env gymnasium:CartPole-v1?",
-        ),
+        ("--env cartpole", "--env: there is no environment 'cartpole'; did you mean --env gymnasium:CartPole-v1?"),
         (
             "--env Pendulum-v1",
             "--env: there is no environment 'Pendulum-v1'; did you mean --env gymnasium:Pendulum-v1?",

@@ -21,10 +21,7 @@ from tests.failing import FAILING
 from tests.small import FAMILIES, FREE
 from tests.system import LEARNER, Run
 
-OPTIONS = [
-    *FAMILIES["impala"],
-    *f"{FAILING} --history-length 1 --T-max 100000 --log-interval 100 --force".split(),
-]
+OPTIONS = [*FAMILIES["impala"], *f"{FAILING} --history-length 1 --T-max 100000 --log-interval 100 --force".split()]
 
 
 def alerts(client: Client, run_name: str) -> tuple[str, ...]:
@@ -58,8 +55,7 @@ def test_a_report_of_a_failure_is_its_own_process_s(client: Client, run_name: st
 @pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize(
-    ("place", "mode"),
-    [("reset 1", []), ("reset 40", []), ("step 77", FREE), ("constructor 1", FREE)],
+    ("place", "mode"), [("reset 1", []), ("reset 40", []), ("step 77", FREE), ("constructor 1", FREE)]
 )
 def test_the_learner_names_the_actor_that_has_failed(
     redis_port: int, client: Client, run_name: str, tmp_path: Path, place: str, mode: list[str]

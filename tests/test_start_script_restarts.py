@@ -167,9 +167,7 @@ def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> 
 
 
 @pytest.mark.slow
-def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_redis_back(
-    workplace: Workplace,
-) -> None:
+def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_redis_back(workplace: Workplace) -> None:
     for launcher in ("launch_learner.py", "launch_actor.py"):
         text = (workplace.folder / launcher).read_text()
         (workplace.folder / launcher).write_text(

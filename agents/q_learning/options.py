@@ -49,10 +49,7 @@ class QLearningOptions(AgentOptions):
         policy=True,
     )
     spectral_norm: bool = option(
-        False,
-        "divide the weights of residual convolutions by their largest singular value",
-        shared=True,
-        policy=True,
+        False, "divide the weights of residual convolutions by their largest singular value", shared=True, policy=True
     )
     layer_norm: bool = option(
         False,

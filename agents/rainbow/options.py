@@ -12,9 +12,7 @@ from rainbow_iqn_apex.options.agent_options import Preset
 class RainbowOptions(QLearningOptions):
     """Rainbow (--agent rainbow)"""
 
-    CPU: ClassVar[Preset] = QLearningOptions.CPU | {
-        "lr_Rainbow": (2.5e-4, "a short run needs larger steps"),
-    }
+    CPU: ClassVar[Preset] = QLearningOptions.CPU | {"lr_Rainbow": (2.5e-4, "a short run needs larger steps")}
 
     atoms: int = option(51, "atoms of the value distribution", least=2, most=10_000, shared=True)
     V_min: float = option(-10.0, "lowest atom", shared=True, policy=True)

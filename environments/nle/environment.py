@@ -80,11 +80,7 @@ def _packed(seen: dict[str, Array]) -> Array:
     row = seen["blstats"].astype(np.float64)
     message = seen["message"].tobytes().split(b"\0")[0].decode("ascii", "replace")
     return pack(
-        [
-            seen["glyphs"],
-            (np.sign(row) * np.log1p(np.abs(row))).astype(np.float32),
-            numbered(message, _MESSAGE),
-        ]
+        [seen["glyphs"], (np.sign(row) * np.log1p(np.abs(row))).astype(np.float32), numbered(message, _MESSAGE)]
     )
 
 

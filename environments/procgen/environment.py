@@ -89,10 +89,7 @@ class ProcgenEnvironment:
     def snapshot(self) -> Arrays:
         """Return `state` [n] uint8, the engine's, and `counters` [3] int64."""
         counters = [self._steps, ENDS.index(self.end), self._is_fresh]
-        return {
-            "state": np.frombuffer(self._engine.state(), np.uint8),
-            "counters": np.array(counters, np.int64),
-        }
+        return {"state": np.frombuffer(self._engine.state(), np.uint8), "counters": np.array(counters, np.int64)}
 
     def restore(self, arrays: Arrays) -> None:
         """Continue exactly where `snapshot` saved a state of the same game and options."""

@@ -19,15 +19,7 @@ from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
-from rainbow_iqn_apex.memory.environment_spec import (
-    Discrete,
-    EnvironmentSpec,
-    Field,
-    MultiDiscrete,
-    Part,
-    pack,
-    packed,
-)
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field, MultiDiscrete, Part, pack, packed
 from rainbow_iqn_apex.memory.rows import Array, Row
 
 if TYPE_CHECKING:

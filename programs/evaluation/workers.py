@@ -116,12 +116,7 @@ class Processes:
     """Plays in several new processes: forks of this one would inherit its threads' locks, and could not use a GPU."""
 
     def __init__(
-        self,
-        player: EpisodePlayer,
-        args: Args,
-        weights: dict[str, torch.Tensor],
-        workers: int,
-        stop: threading.Event,
+        self, player: EpisodePlayer, args: Args, weights: dict[str, torch.Tensor], workers: int, stop: threading.Event
     ) -> None:
         self.player = player  # holds what all processes have in common, but does not play
         self._workers = workers

@@ -18,15 +18,7 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.link import Link
-from rainbow_iqn_apex.programs.inference.messages import (
-    STACK,
-    Answer,
-    Kind,
-    Refusal,
-    Request,
-    decode,
-    encode,
-)
+from rainbow_iqn_apex.programs.inference.messages import STACK, Answer, Kind, Refusal, Request, decode, encode
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,16 +16,7 @@ from statistics import fmean
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.inference import tcp
 from rainbow_iqn_apex.programs.inference.hosting import Alone
-from rainbow_iqn_apex.programs.inference.messages import (
-    Answer,
-    Refusal,
-    Request,
-    Welcome,
-    decode,
-    encode,
-    proof,
-    say,
-)
+from rainbow_iqn_apex.programs.inference.messages import Answer, Refusal, Request, Welcome, decode, encode, proof, say
 from rainbow_iqn_apex.programs.inference.peers import Peer
 from rainbow_iqn_apex.programs.inference.together import Together
 

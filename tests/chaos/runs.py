@@ -11,14 +11,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Discrete, Field
 from rainbow_iqn_apex.memory.mixture.spec import EXPIRY
 from rainbow_iqn_apex.programs import snapshot
-from tests.chaos.checks import (
-    Messages,
-    check_replay,
-    check_scores,
-    check_steps,
-    check_streams,
-    check_what_was_read,
-)
+from tests.chaos.checks import Messages, check_replay, check_scores, check_steps, check_streams, check_what_was_read
 from tests.chaos.learning import check_backlog, check_draws, check_policy, check_queue, check_replayed
 from tests.chaos.notes import read_learned, read_messages
 from tests.chaos.system import Chaos, chaos

@@ -41,11 +41,7 @@ STORY: dict[int, list[Message]] = {
     0: [Joined(0), episode(0), RoundEnd(0), episode(1), episode(2), RoundEnd(1), RoundEnd(2), episode(3)],
     1: [Joined(0), RoundEnd(0), RoundEnd(1), episode(4), RoundEnd(2), episode(5)],
 }
-EXPECTED = [
-    [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)],
-    [(0, 4), (0, 5), (0, 6), (1, 3)],
-    [(0, 7), (1, 4), (1, 5)],
-]
+EXPECTED = [[(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)], [(0, 4), (0, 5), (0, 6), (1, 3)], [(0, 7), (1, 4), (1, 5)]]
 
 
 def check_rounds(client: Client, keys: Keys, seed: int, kind: type[ExperienceReader] = ExperienceReader) -> None:

@@ -92,8 +92,7 @@ class NeverFull(RateLimiter):
 
 
 @pytest.mark.parametrize(
-    ("broken", "synchronize"),
-    [(PlaysAhead, True), (TrainsAhead, True), (WaitsForEachOther, True), (NeverFull, False)],
+    ("broken", "synchronize"), [(PlaysAhead, True), (TrainsAhead, True), (WaitsForEachOther, True), (NeverFull, False)]
 )
 def test_the_check_notices(broken: type[RateLimiter], synchronize: bool) -> None:
     with pytest.raises(AssertionError):

@@ -10,10 +10,7 @@ from tests.conftest import RedisServer
 from tests.processes import run
 from tests.servers import SERVERS
 
-LACK_THE_FIX = {
-    "Redis": "6.2.14 6.2.19 7.0.15 7.2.10 7.4.5 8.0.3 8.1.0 8.2.1 unstable",
-    "Valkey": "7.2.10 8.0.5 8.1.3",
-}
+LACK_THE_FIX = {"Redis": "6.2.14 6.2.19 7.0.15 7.2.10 7.4.5 8.0.3 8.1.0 8.2.1 unstable", "Valkey": "7.2.10 8.0.5 8.1.3"}
 HAVE_THE_FIX = {
     "Redis": "6.2.20 6.2.21 7.2.11 7.4.6 8.0.4 8.2.2 8.10.0 9.0.0",
     "Valkey": "7.2.11 8.0.6 8.1.4 9.0.0 9.1.2",

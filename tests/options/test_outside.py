@@ -52,10 +52,7 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--agent linear_agent:Nothing", "--agent: linear_agent:Nothing cannot be imported: AttributeError: "),
         ("--env corridor:make,hall:make", "--env: corridor:hall:make: a list names its module once: module:one,other"),
         ("--agent linear_agent:option", "--agent: expected a class with options_type"),
-        (
-            "--agent linear_agent:LinearAgent --rainbow-only 1 --learning-rate 0.1",
-            "--rainbow-only: True contradicts",
-        ),
+        ("--agent linear_agent:LinearAgent --rainbow-only 1 --learning-rate 0.1", "--rainbow-only: True contradicts"),
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
         ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),
         ("--env corridor:nothing", "--env: corridor:nothing cannot be imported: AttributeError: "),

@@ -14,10 +14,7 @@ def test_games_are_sorted_and_without_those_for_several_players_only() -> None:
     assert not {"combat", "joust", "maze_craze", "warlords"} & set(games())  # loading one ends the process
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [("pongg", "pong"), ("SpaceInvaderNoFrameskip-v4", "space_invaders")],
-)
+@pytest.mark.parametrize(("wrong", "right"), [("pongg", "pong"), ("SpaceInvaderNoFrameskip-v4", "space_invaders")])
 def test_an_unknown_game_is_answered_with_the_close_names(wrong: str, right: str) -> None:
     assert f"{wrong!r}; did you mean {right}" in str(check_game(wrong))
 
