@@ -103,21 +103,11 @@ def write_hosts(workplace: Workplace, text: str) -> list[str]:
     return ["--hosts", "hosts.txt", "--windows", "none"]
 
 
-def by_module(module: str) -> list[psutil.Process]:
-    """The processes of this user that run a module of the start script."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if f"rainbow_iqn_apex.programs.start.{module}" in process.cmdline():
-                found.append(process)
-    return found
-
-
 def there(workplace: Workplace) -> list[psutil.Process]:
     """What stands for the start script on the other side."""
-    return [process for process in by_module("remote_side") if process.cwd() == str(workplace.folder)]
+    return workplace.processes("rainbow_iqn_apex.programs.start.remote_side")
 
 
 def here(workplace: Workplace) -> list[psutil.Process]:
     """What stands for an actor on this side."""
-    return [process for process in by_module("remote_actor") if process.cwd() == str(workplace.folder)]
+    return workplace.processes("rainbow_iqn_apex.programs.start.remote_actor")

@@ -208,12 +208,12 @@ class Workplace:
         argv: list[str] = json.loads(read(name))
         return argv
 
-    def processes(self, launcher: str) -> list[psutil.Process]:
-        """Those that run a launcher."""
+    def processes(self, word: str) -> list[psutil.Process]:
+        """Those whose command line has this word: that run a launcher, or a module."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if launcher in process.cmdline()[1:2] and process.cwd() == str(self.folder):
+                if word in process.cmdline() and process.cwd() == str(self.folder):
                     found.append(process)
         return found
 

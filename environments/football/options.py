@@ -5,25 +5,14 @@ from dataclasses import dataclass
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.environments.interface import OwnOptions
 
-SCENARIOS = (  # of both engines
-    "11_vs_11_competition",
-    "11_vs_11_easy_stochastic",
-    "11_vs_11_hard_stochastic",
-    "11_vs_11_kaggle",
-    "11_vs_11_stochastic",
-    "1_vs_1_easy",
-    "5_vs_5",
-    "academy_3_vs_1_with_keeper",
-    "academy_corner",
-    "academy_counterattack_easy",
-    "academy_counterattack_hard",
-    "academy_empty_goal",
-    "academy_empty_goal_close",
-    "academy_pass_and_shoot_with_keeper",
-    "academy_run_pass_and_shoot_with_keeper",
-    "academy_run_to_score",
-    "academy_run_to_score_with_keeper",
-    "academy_single_goal_versus_lazy",
+SCENARIOS = tuple(  # of both engines
+    (
+        "11_vs_11_competition 11_vs_11_easy_stochastic 11_vs_11_hard_stochastic 11_vs_11_kaggle 11_vs_11_stochastic "
+        "1_vs_1_easy 5_vs_5 academy_3_vs_1_with_keeper academy_corner academy_counterattack_easy "
+        "academy_counterattack_hard academy_empty_goal academy_empty_goal_close academy_pass_and_shoot_with_keeper "
+        "academy_run_pass_and_shoot_with_keeper academy_run_to_score academy_run_to_score_with_keeper "
+        "academy_single_goal_versus_lazy"
+    ).split()
 )
 
 

@@ -21,20 +21,7 @@ from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _Setting = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Number | str | None
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
-_FIELDS = (
-    "run_id",
-    "status",
-    "wire",
-    "settings",
-    "t_learner",
-    "t_actors",
-    "crews",
-    "folder",
-    "host",
-    "written",
-    "saves",
-    "leader",
-)
+_FIELDS = tuple("run_id status wire settings t_learner t_actors crews folder host written saves leader".split())
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.memory.broker.trouble import explain_trouble, trouble_of
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.status import line_of, newest_version
 
 _MOST_RUNS = 50  # of a server
-_MOST_TEXT = 300  # characters of a failure
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class ServerReader:
         except BrokerError as error:
             does = "refuses" if isinstance(error, ResponseError) else "does not answer"
             failure = explain_trouble(error) if trouble_of(error) else f"the Redis server {does}: {error}"
-            return ServerState(self._server, at, tuple(runs), _text(failure))
+            return ServerState(self._server, at, tuple(runs), one_line(failure))
         more = len(names) - _MOST_RUNS
         failure = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
         return ServerState(self._server, at, tuple(runs), failure)
@@ -93,7 +92,7 @@ class ServerReader:
         try:
             overview = OverviewReader(self._aside, name).read()
         except (ResponseError, RunError) as error:
-            return RunState(name, None, _text(explain_trouble(error)))
+            return RunState(name, None, one_line(explain_trouble(error)))
         if overview is None and not self._run:
             return None
         return RunState(name, overview, "" if overview else "the server has no run of this name")
@@ -101,7 +100,3 @@ class ServerReader:
     def close(self) -> None:
         """Close the connection."""
         self._aside.close()
-
-
-def _text(error: str) -> str:
-    return printable(" ".join(error.split()))[:_MOST_TEXT]

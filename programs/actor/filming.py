@@ -5,6 +5,7 @@ Nothing here ends a run or keeps it waiting: a film that cannot be written is le
 
 import time
 
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
@@ -56,8 +57,7 @@ class Filmer:
             self._next_try = now + _AGAIN_S
             if not self._has_printed:  # one line in the life of a process
                 self._has_printed = True
-                why = " ".join(str(error).split())[:200]
-                print(f"Not shown: Redis takes no film of an episode ({why})", flush=True)
+                print(f"Not shown: Redis takes no film of an episode ({one_line(error)})", flush=True)
 
     def _encode(self, record: EpisodeRecord, began: RunStatus, version: int) -> bytes:
         pictures = self._lapse.pictures()

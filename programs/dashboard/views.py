@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.common.text import name_error, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.broker.views import ViewListener
@@ -65,7 +65,7 @@ class Views:
             try:
                 self._problem = self._listen()
             except BrokerError as error:
-                self._miss(f"no views come from Redis ({' '.join(str(error).split())[:200]})")
+                self._miss(f"no views come from Redis ({one_line(error)})")
             except Exception as error:  # noqa: BLE001 - whatever a peer has sent may cost views, and no thread
                 self._miss(f"the dashboard cannot read the views ({name_error(error)})")
         self._hang_up()

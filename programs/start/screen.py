@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.opening import open_servers
@@ -51,6 +52,6 @@ def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> No
             except (BrokerError, RunError):
                 continue
             except Exception as error:  # noqa: BLE001 - a fault in here may cost the picture, and no run
-                if (fault := f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") not in printed:
+                if (fault := name_error(error)) not in printed:
                     printed.add(fault)
                     output.complain(f"the run cannot be drawn ({fault})")

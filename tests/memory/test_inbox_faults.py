@@ -72,16 +72,6 @@ def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, ho
             inbox.take_all()
 
 
-def test_a_server_that_stays_away_reaches_who_waits(
-    own_server: RedisServer, own_client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
-    with open_inbox(own_client, keys) as inbox:
-        own_server.stop()
-        with pytest.raises(RunError, match="reading the experience failed"):
-            list(inbox.take_round(0))
-
-
 def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
     with open_inbox(client, keys, ahead=2 * AT_ONCE) as inbox:

@@ -50,16 +50,7 @@ def other_value(f: dataclasses.Field[Any]) -> str:
 def test_the_saved_settings_give_the_same_again(file: Path, agent: str) -> None:
     # Mutation: leave an option out in `saved_settings`.
     names = {f.name: f for group in ALL_GROUPS for f in dataclasses.fields(group)}
-    once = {
-        "config",
-        "model",
-        "id_actor",
-        "id_eval_actor",
-        "id_inference",
-        "abandon_other_run",
-        "agent",
-        "rainbow_only",
-    }
+    once = set("config model id_actor id_eval_actor id_inference abandon_other_run agent rainbow_only".split())
     own = {f.name for f in dataclasses.fields(AGENTS[agent].options)}
     common = {f.name for f in dataclasses.fields(Args)}
     for name in sorted(((own | common) & names.keys()) - once):

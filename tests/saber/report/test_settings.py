@@ -69,16 +69,8 @@ def test_environments_of_one_kind_are_one_agents_games() -> None:
 
 
 def test_machines_may_differ(tmp_path: Path) -> None:
-    settings = (
-        "device",
-        "precision",
-        "replay_device",
-        "learner_threads",
-        "length_actor_buffer",
-        "nb_actor",
-        "redis_shards",
-        "redis_replicas",
-    )
+    settings = "device precision replay_device learner_threads length_actor_buffer nb_actor".split()
+    settings += ["redis_shards", "redis_replicas"]
     for seed in (1, 2, 3):
         write_run(tmp_path / str(seed), "pong", seed, 5000, **{name: max(2, seed) for name in settings})
     runs = read_inputs([tmp_path]).runs
