@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,14 +25,13 @@ _INTERVAL = r"log_interval for learner \(([\d.]+) sec\)"
 class RedisServer:
     """Runs with the project's settings, a free port and a folder that is removed; a context manager."""
 
-    def __init__(self, more: Sequence[str] = ()) -> None:
+    def __init__(self) -> None:
         self.port = free_port()
-        self._more = more
 
     def __enter__(self) -> "RedisServer":
         self._folder = tempfile.TemporaryDirectory(prefix="benchmark_redis_")
         folder = Path(self._folder.name)
-        settings = [*settings_of(self.port, folder), "--logfile", str(folder / "redis.log"), *self._more]
+        settings = [*settings_of(self.port, folder), "--logfile", str(folder / "redis.log")]
         self.process = subprocess.Popen([find_program().path, CONFIGURATION, *settings])
         while not self._answers():
             if self.process.poll() is not None:
@@ -75,10 +73,6 @@ class Program:
         """Wait until a learner has written so many intervals; raises RunError if it does not get so far."""
         self.wait_until(lambda: len(self.intervals()) >= count)
 
-    def wait_for_line(self, start: str) -> None:
-        """Wait for a line that starts so, after the time; raises RunError if the program does not get so far."""
-        self.wait_until(lambda: bool(re.search(rf"^(\[.*\] )?{start}", self.text(), re.MULTILINE)))
-
     def wait_until(self, is_over: Callable[[], bool]) -> None:
         """Wait for a condition; raises RunError if the program ends before, or takes too long."""
         deadline = time.monotonic() + _LONGEST_WAIT_S
@@ -86,12 +80,6 @@ class Program:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RunError(f"the program did not get so far; its output was:\n{self.text()}")
             time.sleep(0.01)
-
-    def stop(self) -> None:
-        """Ask the program to end, and wait; raises RunError if it fails."""
-        self._process.terminate()
-        if code := self._process.wait(_LONGEST_WAIT_S):
-            raise RunError(f"the program ended with {code}; its output was:\n{self.text()}")
 
 
 class WholeSystem(NamedTuple):
@@ -155,17 +143,6 @@ def main_thread_s(pid: int) -> float:
     """Return the processor seconds of a process's main thread so far (Linux)."""
     fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def processor_s(pid: int) -> float:
-    """Return the processor seconds of a process so far, in all its threads (Linux)."""
-    return time.clock_gettime((~pid << 3) | 2)  # the number of a process's clock, as clock_getcpuclockid(3) makes it
-
-
-def reader_s() -> float:
-    """Return the processor seconds of this process's thread that reads the log; 0 without one."""
-    identifiers = [thread.ident for thread in threading.enumerate() if thread.name == "log reader"]
-    return sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in identifiers if ident)
 
 
 def free_port() -> int:

@@ -6,14 +6,13 @@ replay take it in here. One core of each process, and Redis, share the machine.
 
 import argparse
 import itertools
-import math
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +26,9 @@ from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
@@ -41,26 +38,16 @@ from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game
+_REPORT_S = 0.02  # as often as a learner reports and trims
 _READY_S = 120.0  # longest until all writers have written
 _WANTED = 100_000  # transitions a second through Redis
 
 
 @dataclass(frozen=True)
-class Writers:
-    """Describes processes that append what actors would."""
-
-    number: int
-    chunks: int = _COMMIT  # of a commit
-    rate: float = math.inf  # chunks a second, of each
-    games: int = len(GAMES)
-
-
-@dataclass(frozen=True)
 class System:
-    """Holds a Redis server, writers, and the learner's end, which is here."""
+    """Holds the learner's end, which is here, of a run with writers."""
 
-    redis: int  # process id
-    writers: list[int]  # process ids
+    writers: int
     client: LearnerClient
     inbox: ExperienceReader
 
@@ -81,7 +68,7 @@ def _bytes_each(chunks: tuple[Chunk, ...]) -> float:
 
 
 def _parts(chunks: list[Chunk], slots: int, args: argparse.Namespace) -> Comparison:
-    replay = empty_replay(slots)
+    replay = _empty_replay(slots)
     frames = np.empty((SPEC.window, 84, 84), np.uint8)
     messages = [encode_message(chunk) for chunk in chunks]
 
@@ -102,7 +89,7 @@ def _parts(chunks: list[Chunk], slots: int, args: argparse.Namespace) -> Compari
     return compare("parts, one core", "transitions/s", works, args, per_call=len(chunks) * SPEC.period)
 
 
-def empty_replay(slots: int) -> Replay:
+def _empty_replay(slots: int) -> Replay:
     """Return a replay with room for so many chunks."""
     return Replay(SPEC, ATARI, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
 
@@ -115,19 +102,16 @@ def _through_redis(args: argparse.Namespace, slots: int) -> Comparison:
 
 
 def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
-    replay = empty_replay(slots)
+    replay = _empty_replay(slots)
     window = 0.5 if args.quick else 2.0
-    with running(Writers(writers, games=2 if args.quick else len(GAMES))) as system:
-        await_writers(replay, system)
-        take_in(replay, system, window)
-        return [take_in(replay, system, window) for _ in range(args.repeats)]
+    with _running(writers, games=2 if args.quick else len(GAMES)) as system:
+        _await_writers(replay, system)
+        _take_in(replay, system, window)
+        return [_take_in(replay, system, window) for _ in range(args.repeats)]
 
 
-def take_in(replay: Replay | None, system: System, seconds: float, report_s: float = 0.02) -> float:
-    """Return the transitions a second that arrive, for the replay if there is one.
-
-    Reports and trims so often, as a learner does.
-    """
+def _take_in(replay: Replay, system: System, seconds: float) -> float:
+    """Return the transitions a second that arrive in the replay; reports and trims as often as a learner does."""
     client, inbox, end = system.client, system.inbox, time.monotonic() + seconds
     start, chunks, next_report = time.monotonic(), 0, 0.0
     while (now := time.monotonic()) < end:
@@ -135,82 +119,46 @@ def take_in(replay: Replay | None, system: System, seconds: float, report_s: flo
         for chunk_id, message, _ in inbox.take_all():
             if isinstance(message, Chunk):
                 chunks += 1
-                if replay:
-                    replay.add(chunk_id, message)
+                replay.add(chunk_id, message)
         if now >= next_report:
             client.write_progress("running", 0, 0, inbox.read)
-            client.trim(replay.oldest() if replay else inbox.read)
-            next_report = now + report_s
+            client.trim(replay.oldest())
+            next_report = now + _REPORT_S
     return chunks * SPEC.period / (time.monotonic() - start)
 
 
-def await_writers(replay: Replay | None, system: System) -> None:
-    """Take in what arrives, for the replay if there is one, until each writer has written.
-
-    Raises RunError if one has not in time.
-    """
+def _await_writers(replay: Replay, system: System) -> None:
+    """Take in what arrives until each writer has written; raises RunError if one has not in time."""
     end = time.monotonic() + _READY_S
-    while not all(system.inbox.read[actor] for actor in range(len(system.writers))):
+    while not all(system.inbox.read[actor] for actor in range(system.writers)):
         if time.monotonic() > end:
             raise RunError(f"a writer has written nothing within {_READY_S:.0f} sec")
-        take_in(replay, system, 0.2)
-
-
-@dataclass(frozen=True)
-class LedRun:
-    """Holds Redis servers, and the learner's end of a run on them."""
-
-    redis: int  # process id, of the first
-    url: str
-    shards: int
-    learner: LearnerClient
-
-    def connect(self) -> Client:
-        """Return another connection to the servers."""
-        return open_servers(find_server("", 0, self.url, {}))
+        _take_in(replay, system, 0.2)
 
 
 @contextmanager
-def led_run(actors: int, shards: int = 1, servers: Sequence[RedisServer] = ()) -> Iterator[LedRun]:
-    """Lead a run of so many actors on these servers, which run, or on one that is started for it."""
+def _running(writers: int, games: int) -> Iterator[System]:
+    """Start a Redis server, the learner's end and writers of chunks of so many games, and end them."""
     with ExitStack() as stack:
-        servers = servers or [stack.enter_context(RedisServer())]
-        url = f"redis://{','.join(f'127.0.0.1:{server.port}' for server in servers)}"
-        client = stack.enter_context(closing(open_servers(find_server("", 0, url, {}))))
-        learner = stack.enter_context(LearnerClient(client, NAME, {}, actors, shards=shards))
+        server = stack.enter_context(RedisServer())
+        client = stack.enter_context(closing(connect("127.0.0.1", server.port)))
+        learner = stack.enter_context(LearnerClient(client, NAME, {}, writers))
         learner.lead(RUN)
-        yield LedRun(servers[0].process.pid, url, shards, learner)
-
-
-@contextmanager
-def running(writers: Writers, streams: int = 0) -> Iterator[System]:
-    """Start everything, and end it; the learner reads so many streams, at least those of the writers."""
-    with led_run(max(streams, writers.number)) as run, written_to(run, writers) as system:
-        yield system
-
-
-@contextmanager
-def written_to(run: LedRun, writers: Writers) -> Iterator[System]:
-    """Start the learner's inbox and the writers, and end them."""
-    with ExitStack() as stack:
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
-        inbox = stack.enter_context(closing(run.learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
-        run.learner.write_progress("running", 0, 0, inbox.read)
-        pids = _start_writers(stack, writers, run)
-        yield System(run.redis, pids, run.learner, inbox)
+        inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
+        learner.write_progress("running", 0, 0, inbox.read)
+        _start_writers(stack, writers, games, server.port)
+        yield System(writers, learner, inbox)
 
 
-def _start_writers(stack: ExitStack, writers: Writers, run: LedRun) -> list[int]:
-    """Start processes that append chunks of all games in turn, and end them with the stack; return their ids."""
+def _start_writers(stack: ExitStack, writers: int, games: int, port: int) -> None:
+    """Start processes that append chunks of all games in turn, and end them with the stack."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
-    made = zip(*(random_chunks(game, _CHUNKS) for game in GAMES[: writers.games]), strict=True)
+    made = zip(*(random_chunks(game, _CHUNKS) for game in GAMES[:games]), strict=True)
     for number, chunk in enumerate(itertools.chain.from_iterable(made)):
         (folder / f"{number:03}").write_bytes(encode_message(chunk))
-    pids = []
-    for actor in range(writers.number):
-        words = [str(word) for word in (folder, run.url, run.shards, actor, writers.chunks, writers.rate)]
+    for actor in range(writers):
+        words = [str(word) for word in (folder, port, actor, _COMMIT)]
         process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport_writer", *words], cwd=ROOT)
         stack.callback(process.wait)
         stack.callback(process.kill)
-        pids.append(process.pid)
-    return pids
