@@ -1,6 +1,10 @@
-"""Generators of random numbers that snapshots hold."""
+"""Generators of random numbers that snapshots hold, and the random actions of evaluations."""
 
 import torch
+
+# The share of random actions in evaluations of policies that are greedy and without noise, as Dopamine's: one that
+# always does the same may wait for ever, on breakout for a ball that it has not served.
+EVALUATION_EPSILON = 0.001
 
 
 class RandomState:

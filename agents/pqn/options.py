@@ -43,7 +43,7 @@ class PqnOptions(RoundOptions):
         shared=True,
     )
     exploration_end: float = option(
-        0.001, "epsilon from then on: the share of random actions; none in evaluations", least=0, most=1, shared=True
+        0.001, "epsilon from then on: the share of random actions; evaluations have 0.001", least=0, most=1, shared=True
     )
     lr_PQN: float = option(2.5e-4, "RAdam's learning rate", above=0)
     rate_decay: bool = option(False, "let the learning rate fall linearly to 0 at T-max")

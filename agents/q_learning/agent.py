@@ -26,7 +26,7 @@ from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.ahead import Ahead, Begun
 from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
-from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
@@ -113,7 +113,10 @@ class QLearningAgent(Agent):
 
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
-        """Act greedily under noise, or at random: before learn-start always, later a share of the actions."""
+        """Act greedily under noise, or at random: before learn-start always, later a share of the actions.
+
+        So also in an evaluation without noise: a policy that always does the same may wait for ever.
+        """
         if self._calls % self._noise_period == 0:
             self.network.draw_noise(self.generator)
             self._weights = self.network.weights()
@@ -133,19 +136,21 @@ class QLearningAgent(Agent):
 
     def _explored(self, greedy: Tensor, step: int | None, places: Array | None) -> Tensor:
         """Return the greedy actions [E], or random ones in the place of some."""
-        if step is None:
-            return greedy
-        begins = step < self._learning.learn_start
+        begins = step is not None and step < self._learning.learn_start
         if not begins and not self._options.explores(step):
             return greedy
         shape = greedy.shape
         random = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
         if begins:
             return random
-        numbers = np.arange(self._slot.first, self._slot.first + len(greedy)) if places is None else places
-        epsilon = exploration_rates(torch.from_numpy(numbers), self._slot.total, step, self._options)
-        is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon.to(self._device)
+        epsilon = EVALUATION_EPSILON if step is None else self._exploration(len(greedy), step, places)
+        is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon
         return torch.where(is_random, random, greedy)
+
+    def _exploration(self, count: int, step: int, places: Array | None) -> Tensor:
+        """Return epsilon [E] at these places, or at the first ones of the agent's slot."""
+        numbers = np.arange(self._slot.first, self._slot.first + count) if places is None else places
+        return exploration_rates(torch.from_numpy(numbers), self._slot.total, step, self._options).to(self._device)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:

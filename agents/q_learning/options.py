@@ -66,7 +66,11 @@ class QLearningOptions(AgentOptions):
         policy=True,
     )
     epsilon_end: float = option(
-        0.0, "share of random actions beside the noise, none in evaluations; 0: none", least=0, most=1, shared=True
+        0.0,
+        "share of random actions beside the noise; 0: none. Evaluations have none, or 0.001 where there is no noise",
+        least=0,
+        most=1,
+        shared=True,
     )
     epsilon_ladder: float = option(
         0.0,
@@ -111,6 +115,8 @@ class QLearningOptions(AgentOptions):
             )
         return errors
 
-    def explores(self, step: int) -> bool:
-        """Return whether a share of the actions is random at a step of the run."""
+    def explores(self, step: int | None) -> bool:
+        """Return whether a share of the actions is random at a step of the run, or without one in an evaluation."""
+        if step is None:
+            return self.noisy_std == 0
         return (self.epsilon_end > 0 or self.epsilon_decay > 0) and not 0 < self.epsilon_until <= step

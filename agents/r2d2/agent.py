@@ -27,7 +27,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
-from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.agents.target_network import UpdateCounter
 from rainbow_iqn_apex.common.errors import UserError
@@ -35,7 +35,6 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
-_EVALUATION_EPSILON = 0.001
 _LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has the rest
 
 
@@ -105,7 +104,7 @@ class R2d2(SequenceAgent):
         q, recurrent = self.network(inputs, recurrent)
         q = q[0]  # [E, A]
         greedy = q.argmax(1)  # [E]
-        epsilon = _EVALUATION_EPSILON if step is None else self._exploration(len(greedy), places).to(self._device)
+        epsilon = EVALUATION_EPSILON if step is None else self._exploration(len(greedy), places).to(self._device)
         shape = greedy.shape
         is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon
         random = torch.randint(q.shape[1], shape, generator=self.generator, device=self._device)

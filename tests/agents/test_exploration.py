@@ -10,7 +10,9 @@ from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.memory.rows import Rows, StepType
+from tests.agents import sequences
+from tests.agents.sequences import random_row
 from tests.agents.test_agents import ACTIONS, agent_of, every_agent, rows_of
 
 
@@ -56,6 +58,29 @@ def test_environments_explore_by_their_places(name: str) -> None:
             assert abs(others - (0.1 * 9**s).mean()) < 0.05
         elif name == "rainbow":  # quantile fractions are drawn for each environment
             assert others == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "share"),
+    [
+        ("rainbow", "--noisy-std 0", 0.001),
+        ("rainbow", "--noisy-std 0 --epsilon-end 0.5", 0.001),
+        ("rainbow", "--epsilon-end 0.5", 0.0),
+        ("pqn", "--exploration-end 0.5", 0.001),
+        ("r2d2", "", 0.001),
+    ],
+)
+def test_an_evaluation_without_noise_has_a_few_random_actions(name: str, more: str, share: float) -> None:
+    # Mutations: none; those of training; noise and random actions. A policy without them may wait for ever.
+    make = agent_of if name == "rainbow" else sequences.agent_of
+    agent, rng = make(name, *more.split(), learns=False), np.random.default_rng(0)
+    row = rows_of(rng, [StepType.FIRST]) if name == "rainbow" else Rows.stack([random_row(rng, StepType.FIRST, 5)])
+    rows = Rows(*(np.repeat(part, 4000, 0) for part in row))
+    others = 0
+    for _ in range(20):
+        actions = agent.act(rows, {}, None)[0].actions
+        others += int((actions != np.bincount(actions).argmax()).sum())
+    assert abs(others - share * 80_000 * (1 - 1 / 3)) <= (40 if share else 0)  # of three actions, or more
 
 
 @every_agent
