@@ -115,7 +115,7 @@ class QLearningAgent(Agent):
     def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
         """Act greedily under noise, or at random: before learn-start always, later a share of the actions.
 
-        So also in an evaluation without noise: a policy that always does the same may wait for ever.
+        An evaluation of a network without noise takes random actions, too: a greedy policy may wait for ever.
         """
         if self._calls % self._noise_period == 0:
             self.network.draw_noise(self.generator)

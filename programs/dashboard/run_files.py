@@ -198,7 +198,7 @@ class RunFiles:
             except (OSError, ValueError) as error:
                 self.problem = str(error)[:300]
         for tail in self._tails:
-            if tail.is_too_long:
+            if tail.is_too_long and not self.problem:
                 self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"
 
     def films(self) -> list[dict[str, Any]]:

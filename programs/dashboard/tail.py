@@ -22,6 +22,7 @@ class Tail:
 
         A large file takes several calls.
         """
+        self.is_too_long = False  # nor if it is gone
         with self.path.open("rb") as file:
             found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             anew = (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset

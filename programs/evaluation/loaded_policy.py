@@ -22,7 +22,7 @@ from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
 
 
 class LoadedPolicy:
-    """Acts for E environments at once, with noise and without exploration; keeps their frame stacks and LSTM states.
+    """Acts for E environments at once, as evaluations do; keeps their frame stacks and LSTM states.
 
         policy = load_policy("results/")
         environment = policy.environment(seed=1)

@@ -24,7 +24,7 @@ def batch_of(agent: Pqn) -> Batch:
     return in_order(play(agent, 100).chunks)
 
 
-@pytest.mark.parametrize(("step", "share"), [(0, 1.0), (500, 0.6), (1000, 0.2), (10**6, 0.2), (None, 0.0)])
+@pytest.mark.parametrize(("step", "share"), [(0, 1.0), (500, 0.6), (1000, 0.2), (10**6, 0.2), (None, 0.001)])
 def test_the_share_of_random_actions_falls_with_the_run_s_steps(step: int | None, share: float) -> None:
     agent = agent_of("pqn", "--exploration-steps", "1000", "--exploration-end", "0.2", learns=False)
     row, count = random_row(np.random.default_rng(0), StepType.LAST, 5), 4000

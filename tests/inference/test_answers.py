@@ -92,7 +92,7 @@ def test_a_step_that_is_under_way_ends_before_a_stop(
 
 @pytest.fixture
 def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(r2d2, "_EVALUATION_EPSILON", 0.0)
+    monkeypatch.setattr(r2d2, "EVALUATION_EPSILON", 0.0)
 
 
 # Mutations that fail here: `act_together` without its `slice`s shifted by one, and the other clients' states.
