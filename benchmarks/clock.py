@@ -4,10 +4,10 @@
     python -m benchmarks clock report --plot docs/half_hour.svg
 
 `run` starts what a user starts, one actor or as many as the preset has, stops it after so many minutes or frames, and
-plays episodes with the last weights: policies draw their actions, values take the best, almost always. Then it goes on with the same
-run to the next of them: what evaluations take is no time of the run, what its next start takes is. It writes both
-scores, the curve, steps, machine and commit to benchmarks/results/. `report` prints one table of them, beside random
-play; with `--plot` it draws the default agent's half hours.
+plays episodes with the last weights: policies draw their actions, values take the best, almost always. Then it goes on
+with the same run to the next of them: what evaluations take is no time of the run, what its next start takes is. It
+writes both scores, the curve, steps, machine and commit to benchmarks/results/. `report` prints one table of them,
+beside random play; with `--plot` it draws the default agent's half hours.
 """
 
 import argparse

@@ -178,10 +178,10 @@ def test_what_was_learned_by_the_clock_has_a_line_each(tmp_path: Path, capsys: p
     harness.run("clock", ["report", "--plot", str(tmp_path / "half_hour.svg")])
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     means = {}
-    for run in found:
-        _, _, *variant, agent = run["configuration"].split("-")
-        key = run["game"], ", ".join([agent, *variant]), str(run["seed"]), f"{run['minutes']:.1f}"
-        means[key] = run["evaluation"]["mean"]
+    for one in found:
+        _, _, *variant, agent = one["configuration"].split("-")
+        key = one["game"], ", ".join([agent, *variant]), str(one["seed"]), f"{one['minutes']:.1f}"
+        means[key] = one["evaluation"]["mean"]
     assert len(lines) == len(found) == len(means) > 0
     for game, agent, seed, minutes, _, evaluation, *_ in lines:
         score = float(evaluation.split(": ")[1].split(" ± ")[0])
