@@ -116,7 +116,7 @@ class QLearningOptions(AgentOptions):
         return errors
 
     def explores(self, step: int | None) -> bool:
-        """Return whether a share of the actions is random at a step of the run, or without one in an evaluation."""
+        """Return whether a share of the actions is random at a step of the run, or, given None, in an evaluation."""
         if step is None:
             return self.noisy_std == 0
         return (self.epsilon_end > 0 or self.epsilon_decay > 0) and not 0 < self.epsilon_until <= step
