@@ -1,10 +1,19 @@
-"""Generators of random numbers that snapshots hold, and the random actions of evaluations."""
+"""Generators of random numbers that snapshots hold, and random actions in the place of greedy ones."""
 
 import torch
+from torch import Tensor
 
 # The share of random actions in evaluations of policies that are greedy and without noise, as Dopamine's: one that
 # always does the same may wait for ever, on breakout for a ball that it has not served.
 EVALUATION_EPSILON = 0.001
+
+
+def explored(greedy: Tensor, epsilon: Tensor | float, nb_actions: int, generator: torch.Generator) -> Tensor:
+    """Return the greedy actions [E], or with probability epsilon, [E] or one for all, random ones in their place."""
+    shape, device = greedy.shape, greedy.device
+    is_random = torch.rand(shape, generator=generator, device=device) < epsilon
+    random = torch.randint(nb_actions, shape, generator=generator, device=device)
+    return torch.where(is_random, random, greedy)
 
 
 class RandomState:

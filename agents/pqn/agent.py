@@ -27,7 +27,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RAdam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.pqn.options import PqnOptions
-from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -83,10 +83,7 @@ class Pqn(SequenceAgent):
         inputs, _, stack = self.acting_inputs(rows, state)
         greedy = self.network(inputs)[0][0].argmax(1)  # [E]
         epsilon = EVALUATION_EPSILON if step is None else self._epsilon(step)
-        is_random = torch.rand(greedy.shape, generator=self.generator, device=self._device) < epsilon
-        nb_actions = self.network.q.out_features
-        random = torch.randint(nb_actions, greedy.shape, generator=self.generator, device=self._device)
-        actions = torch.where(is_random, random, greedy)
+        actions = explored(greedy, epsilon, self.network.q.out_features, self.generator)
         return ActorOutput(actions.cpu().numpy(), {}, self.version), self.next_state(stack, actions, ())
 
     def _epsilon(self, step: int) -> float:

@@ -27,7 +27,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
-from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.agents.target_network import UpdateCounter
 from rainbow_iqn_apex.common.errors import UserError
@@ -105,10 +105,7 @@ class R2d2(SequenceAgent):
         q = q[0]  # [E, A]
         greedy = q.argmax(1)  # [E]
         epsilon = EVALUATION_EPSILON if step is None else self._exploration(len(greedy), places).to(self._device)
-        shape = greedy.shape
-        is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon
-        random = torch.randint(q.shape[1], shape, generator=self.generator, device=self._device)
-        actions = torch.where(is_random, random, greedy)
+        actions = explored(greedy, epsilon, q.shape[1], self.generator)
         extras = {"chosen": q.gather(1, actions.unsqueeze(1)).squeeze(1), "greedy": q.amax(1)}
         arrays = {name: value.cpu().numpy() for name, value in extras.items()}
         output = ActorOutput(actions.cpu().numpy(), arrays, self.version)
