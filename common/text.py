@@ -1,7 +1,6 @@
 """Writes errors and numbers of things for sentences."""
 
 import difflib
-import textwrap
 from collections.abc import Iterable, Sequence
 
 
@@ -11,7 +10,8 @@ def one_line(what: object, most: int = 300) -> str:
     An error without a text gives the name of its class.
     """
     text = " ".join(str(what).split()) or type(what).__name__
-    return textwrap.shorten(ascii(text)[1:-1], most)
+    shown = ascii(text)[1:-1]
+    return shown if len(shown) <= most else f"{shown[: most - 6].rstrip()} [...]"
 
 
 def name_error(error: BaseException) -> str:
