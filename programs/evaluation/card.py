@@ -114,7 +114,7 @@ A snapshot of [Rainbow-IQN Ape-X](https://arxiv.org/abs/1908.04683){trained}.
 Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its own (--seed {log.record.seed}).
 
 ```text
-{format_evaluation(records, action_repeat, Task(args.task, args.env).scores)}
+{format_evaluation(records, action_repeat, Task(args.task, args.env))}
 ```
 
 `mean_reward` above is the mean of whole episodes, with their standard deviation. `scores.csv` has each episode,

@@ -135,7 +135,7 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
     records = [record for _, record in log.episodes]
     if not records:
         return
-    print(format_evaluation(records, action_repeat, task.Task(args.task, args.env).scores))
+    print(format_evaluation(records, action_repeat, task.Task(args.task, args.env)))
     if len(records) < args.evaluation_episodes:
         print(
             f"stopped: {len(records):,} of {counted(args.evaluation_episodes, 'episode')}; those that still ran are "

@@ -11,9 +11,10 @@ from scipy.stats import t as student_t
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import REFERENCES, GameScores
+from rainbow_iqn_apex.saber.results.task import Task
 
 LEVEL = 0.95  # of the interval
-_SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}
+_SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}  # of Atari
 
 
 class Interval(NamedTuple):
@@ -35,19 +36,21 @@ def student_interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean - margin, mean + margin)
 
 
-def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> str:
+def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, task: Task) -> str:
     """Write the summary of at least one episode as a table, without a final newline.
 
-    `action_repeat` is the number of frames per agent step; without a row of the `table` nothing is normalised.
+    `action_repeat` is the number of frames per agent step. SABER's scores and minutes are of Atari alone, which plays
+    60 frames a second; a game without a row in `atari_scores.csv` is not normalised.
     """
-    scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
+    table, titles = task.scores, _SCORES if task.is_atari else {"score": "score_saber"}
+    scores = {title: [float(getattr(record, name)) for record in records] for title, name in titles.items()}
     columns = [_statistics(values, table) for values in scores.values()]
     lines = [(counted(len(records), "episode"), list(scores))]
     lines += [(f"  {label}", [_cell(column[label]) for column in columns]) for label in columns[0]]
     left = max(len(label) for label, _ in lines)
     width = max(len(text) for _, texts in lines for text in texts) + 2
     body = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
-    return "\n".join([*body, *(f"  {text}" for text in _notes(records, action_repeat, table))])
+    return "\n".join([*body, *(f"  {text}" for text in _notes(records, action_repeat, task))])
 
 
 def _cell(value: float | None) -> str:
@@ -72,16 +75,16 @@ def _statistics(values: Sequence[float], table: GameScores | None) -> dict[str, 
     }
 
 
-def _notes(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> list[str]:
+def _notes(records: Sequence[EpisodeRecord], action_repeat: int, task: Task) -> list[str]:
     length = fmean(record.length for record in records)
-    minutes = length * action_repeat / FRAMES_PER_MINUTE
+    minutes = f", {length * action_repeat / FRAMES_PER_MINUTE:,.2f} minutes of game time" if task.is_atari else ""
     ends = Counter(record.end for record in records)
     notes = [
-        f"length, mean: {length:,.2f} agent steps, {minutes:,.2f} minutes of game time",
+        f"length, mean: {length:,.2f} agent steps{minutes}",
         "ended by: " + ", ".join(f"{end} {count:,}" for end, count in sorted(ends.items())),
         "interval: Student's t, of the mean over episodes of this one snapshot; other training seeds vary more",
     ]
-    if table:
+    if table := task.scores:
         known = {"0 % is random play": table.random, "100 % the human": table.human}
         known["or the world record"] = table.world_record
         texts = [f"{label} ({'unknown' if value is None else f'{value:,.12g}'})" for label, value in known.items()]

@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.atari_scores import GameScores
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation, student_interval
+from rainbow_iqn_apex.saber.results.task import Task
 
 
 def episode(number: int, score: float, length: int = 900, end: str = "game_over") -> EpisodeRecord:
@@ -25,7 +25,7 @@ def test_equal_values_leave_no_doubt_and_one_value_says_nothing() -> None:
 
 def test_the_summary() -> None:
     records = [episode(0, 10), episode(1, 20, 1800), episode(2, 60, 2700, "stuck"), episode(3, 30, 1800)]
-    assert format_evaluation(records, 4, GameScores(True, 0.0, 60.0, None, {})).splitlines() == [
+    assert format_evaluation(records, 4, Task("surround")).splitlines() == [
         "4 episodes                          SABER score  at 30 minutes   at 5 minutes",
         "  mean                                    30.00          15.00           7.50",
         "      95 % interval, from                 -4.37          -2.19          -1.09",
@@ -34,18 +34,24 @@ def test_the_summary() -> None:
         "  median                                  25.00          12.50           6.25",
         "  minimum                                 10.00           5.00           2.50",
         "  maximum                                 60.00          30.00          15.00",
-        "  mean, in % of the human                 50.00          25.00          12.50",
+        "  mean, in % of the human                242.42         151.52         106.06",
         "  mean, in % of the world record              –              –              –",
         "  length, mean: 1,800.00 agent steps, 2.00 minutes of game time",
         "  ended by: game_over 3, stuck 1",
         "  interval: Student's t, of the mean over episodes of this one snapshot; other training seeds vary more",
-        "  normalised: 0 % is random play (0), 100 % the human (60), or the world record (unknown)",
+        "  normalised: 0 % is random play (-10), 100 % the human (6.5), or the world record (unknown)",
     ]
 
 
 def test_one_episode_of_a_game_without_a_reference() -> None:
-    lines = format_evaluation([episode(0, 1234567)], 4, None).splitlines()
+    lines = format_evaluation([episode(0, 1234567)], 4, Task("no_such_game")).splitlines()
     assert lines[0].split()[:2] == ["1", "episode"]
     assert lines[2].split()[-3:] == ["–"] * 3
     assert not any("normalised" in line for line in lines)
-    assert "world record (7,654,321.5)" in format_evaluation([episode(0, 1)], 4, GameScores(True, 0, 60, 7654321.5, {}))
+    assert "world record (10,506,650)" in format_evaluation([episode(0, 1)], 4, Task("asteroids"))
+
+
+def test_another_environment_has_neither_sabers_scores_nor_its_minutes() -> None:
+    lines = format_evaluation([episode(0, 10, 525)], 4, Task("basic", "vizdoom:basic")).splitlines()
+    assert lines[0].split() == ["1", "episode", "score"] and lines[1].split() == ["mean", "10.00"]
+    assert "  length, mean: 525.00 agent steps" in lines
