@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -16,13 +17,12 @@ from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
-from rainbow_iqn_apex.programs.dashboard.extra import missing
 from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record
 from tests.browser import Browser
 from tests.memory.links import write_run as write_record
 from tests.processes import Process, Processes
 
-needs_dashboard = pytest.mark.skipif(bool(missing()), reason=missing())
+needs_dashboard = pytest.mark.skipif(bool(missing("dashboard")), reason=missing("dashboard"))
 
 
 def start(processes: Processes, port: int, folder: Path, *words: str, **options: Any) -> tuple[Process, str]:

@@ -16,7 +16,6 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments import extras as environment_extras
 from rainbow_iqn_apex.options.sink_options import PACKAGES, SinkOptions, check_sinks
-from rainbow_iqn_apex.programs.dashboard import extra
 from tests.chain.changes import SHOWN
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run
@@ -128,7 +127,7 @@ runpy.run_path("launch_learner.py", run_name="__main__")
 def test_the_pins_are_what_the_errors_ask_for() -> None:
     lines = (ROOT / "requirements-extra.txt").read_text().splitlines()
     pins = dict(line.split(";")[0].split("==") for line in lines)
-    packages = {*(package for _, package in PACKAGES.values()), *extra.PACKAGES}
+    packages = {package for _, package in PACKAGES.values()}
     packages |= {package for named in environment_extras.PACKAGES.values() for package in named}
     asked = dict(package.split(",")[0].split(">=") for package in packages)
     assert pins.keys() == asked.keys()

@@ -1,5 +1,6 @@
 """Run the dashboard: from its command line to Ctrl-C."""
 
+import errno
 import os
 import secrets
 import select
@@ -9,8 +10,8 @@ import threading
 from collections.abc import Sequence
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.options import command_line
-from rainbow_iqn_apex.programs.dashboard.extra import missing
 from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
 
 _STOP_S = 2  # for answers under way
@@ -20,7 +21,7 @@ def run(argv: Sequence[str], description: str) -> None:
     """Serve the page until the user stops it; exit code 2 for a wrong command."""
     try:
         options, server = parse(argv, description)
-        if lacking := missing():
+        if lacking := missing("dashboard"):
             raise UserError(lacking)
         listener = listen(options)
     except UserError as error:
@@ -57,12 +58,11 @@ def _end_with_reader() -> None:
 
 def listen(options: DashboardOptions) -> socket.socket:
     """Open the port; raises UserError for an address that this machine does not have, or a port that is taken."""
+    foreign = f"--host: expected an address of this machine, got {options.host!r}"
     try:
         family, *_, place = socket.getaddrinfo(options.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise UserError(
-            f"--host: expected an address of this machine, got {options.host!r} ({error.strerror})"
-        ) from error
+        raise UserError(f"{foreign} ({error.strerror})") from error
     ports = [PORT, 0] if options.port == PORT else [options.port]
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     for port in ports:
@@ -70,6 +70,8 @@ def listen(options: DashboardOptions) -> socket.socket:
             return socket.create_server((place[0], port, *place[2:]), family=family, dualstack_ipv6=both)
         except OSError as error:
             failed = os.strerror(error.errno or 0)
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise UserError(f"{foreign} ({failed})") from error
     raise UserError(
         f"--host, --port: cannot listen at {options.host} port {ports[-1]} ({failed}); choose another port, "
         "or 0 for any that is free"

@@ -25,7 +25,8 @@ class Tail:
         self.is_too_long = False  # nor if it is gone
         with self.path.open("rb") as file:
             found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
-            anew = (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset
+            known = self._offset and (found.st_dev, found.st_ino) == self._file
+            anew = not known or found.st_size < self._offset
             if anew:
                 self._file, self._offset = (found.st_dev, found.st_ino), 0
             self.is_too_long = found.st_size > MOST_BYTES
@@ -33,5 +34,7 @@ class Tail:
             data = file.read(min(_AT_ONCE, MOST_BYTES - self._offset))
         self.has_more = len(data) == _AT_ONCE
         whole = data[: data.rfind(b"\n") + 1]
+        if self.has_more and not whole:  # no line of ours is so long
+            whole = data
         self._offset += len(whole)
         return whole, anew

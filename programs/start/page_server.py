@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.sink_options import tensorboard_folder
-from rainbow_iqn_apex.programs.dashboard.extra import missing
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.process import Process
 
@@ -27,7 +27,7 @@ def _address_told(name: str, address: str) -> Callable[[bytes], bool]:
 def page_servers(args: Args) -> list[Process]:
     """Return the dashboard, or name the extra that it lacks; and TensorBoard, if it is asked for."""
     servers = []
-    if lacking := missing():
+    if lacking := missing("dashboard"):
         say(f"no dashboard: {lacking}")
     else:
         given = [name for name in ("host_redis", "port_redis", "redis_url") if name in args.given]

@@ -39,6 +39,17 @@ def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path:
     assert tail.read() == (b"longer than the one before\n", True)
     path.write_bytes(b"short\n")
     assert tail.read() == (b"short\n", True)
+    path.write_bytes(b"")  # as a copy of the whole begins
+    assert tail.read() == (b"", True)
+    path.write_bytes(b"header\n")
+    assert tail.read() == (b"header\n", True)
+
+
+def test_a_line_that_never_ends_is_passed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"0" * (tail._AT_ONCE + 3) + b"\n1\n")
+    reader = Tail(path)
+    assert [len(reader.read()[0]) for _ in range(2)] == [tail._AT_ONCE, 6] and not reader.has_more
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(

@@ -238,7 +238,7 @@ def test_only_the_two_videos_of_a_known_run_are_served(processes: Processes, red
         ("--port 70000", "--port: must lie in 0 to 65535"),
         ("--nb-actor 2", "--nb-actor: no such option"),
         ("--host no-such-machine.invalid", "--host: expected an address of this machine"),
-        ("--host 192.0.2.1 --port 0", "--host, --port: cannot listen at 192.0.2.1"),
+        ("--host 192.0.2.1", "--host: expected an address of this machine, got '192.0.2.1' (Cannot assign"),
         ("--redis-url http://x", "--redis-url: expected redis://"),
         ("--redis-url redis://x --port-redis 5", "--host-redis, --port-redis: --redis-url names the Redis server"),
         ("--path-to-results dashboard.py", "--path-to-results: expected a folder"),
