@@ -14,6 +14,8 @@ import torch
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep import program
+from rainbow_iqn_apex.programs.sweep.process import LOG, take
+from rainbow_iqn_apex.programs.sweep.process import Process as SweepProcess
 from rainbow_iqn_apex.programs.sweep.program import planned
 from rainbow_iqn_apex.programs.sweep.runs import State, port_for
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, present_start, write_record
@@ -248,6 +250,9 @@ def test_an_array_of_slurm_runs_each_by_its_name(folder: Path, processes: Proces
     for name, task in zip(NAMES, tasks, strict=False):
         assert f"{name} has finished" in task.end(400).succeeded()
     assert call(folder, "--slurm").succeeded() == "all 2 runs have finished\n"
+    write(folder, CARTPOLE + "seeds: [4, 5]\n")
+    only = call(folder, "--slurm", "--only", "CartPole-v1_reinforce_seed-5").succeeded()
+    assert only.startswith("1 of 1 runs;") and "seed-4" not in script.read_text()
     ports = [json.loads((folder / "results" / "s" / name / "sweep.json").read_text())["port"] for name in NAMES[:2]]
     assert ports[0] != ports[1]
 
@@ -268,6 +273,18 @@ def test_a_port_that_another_has_taken_first_is_given_up(folder: Path) -> None:
             file.touch()
             assert port_for(only, [only], taken + 1) == taken, "also before Redis 7"
             file.unlink()
+
+
+def test_what_an_earlier_start_has_printed_tells_nothing_of_this_one(folder: Path) -> None:
+    write(folder, CARTPOLE + "seeds: [1]\n")
+    (only,) = planned(folder / "s.yaml", folder / "r")
+    lock = take(only)
+    assert lock
+    (only.folder / LOG).write_text("[learner] [12:00] T = 300 / 1200\nlaunch_learner.py: error: --port-redis: taken\n")
+    process = SweepProcess(only, State(free_port(), 0), lock, None)
+    process.popen.kill()
+    process.popen.wait()
+    assert process.fault() == "it has printed nothing" and process.progress() == (0, "")
 
 
 def test_a_run_that_another_sweep_has_at_work_is_waited_for(folder: Path, processes: Processes) -> None:

@@ -29,6 +29,7 @@ class Process:
         own += [] if gpu is None else [f"--gpus={gpu}"]
         command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "start_learning_atari.sh", *run.words, *own]
         with lock, (run.folder / LOG).open("ab") as log:
+            self._begins = log.tell()  # what stands before is of other starts
             self.popen = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -41,14 +42,20 @@ class Process:
 
     def fault(self) -> str:
         """Return the line that tells best why it has failed."""
-        return fault_in(last_lines(self.run)[-30:])
+        return fault_in(self._last_lines()[-30:])
 
     def progress(self) -> tuple[int, str]:
         """Return the agent steps that the learner has printed last, and its newest words about the score."""
-        lines = last_lines(self.run)
+        lines = self._last_lines()
         steps = re.search(r"T = ([0-9]{1,18}) / ", newest_with(r"^\[learner\] \[.*\] T = ", lines))
         score = newest_with(r"^\[learner\] (Score|Mean) ", lines).removeprefix("[learner] ")
         return int(steps[1]) if steps else 0, score or newest_with(".", lines)
+
+    def _last_lines(self) -> list[str]:
+        with suppress(OSError), (self.run.folder / LOG).open("rb") as file:
+            file.seek(max(self._begins, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read().decode(errors="replace").splitlines()
+        return []
 
 
 def environment() -> dict[str, str]:
@@ -66,11 +73,3 @@ def take(run: Run) -> IO[bytes] | None:
         lock.close()
         return None
     return lock
-
-
-def last_lines(run: Run) -> list[str]:
-    """Return the newest lines of a run's log."""
-    with suppress(OSError), (run.folder / LOG).open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        return file.read().decode(errors="replace").splitlines()
-    return []

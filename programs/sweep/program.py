@@ -37,7 +37,7 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
         runs_asked = runs
     folder_to_write("--path-to-results", folder)
     if given.slurm:
-        return _write_script(runs, folder, given)
+        return _write_script(runs_asked, folder, given)
     with opened() as view:
         sweep = Sweep(runs, runs_asked, given.at_once or 1, given.gpus, given.port_redis, view)
         try:
