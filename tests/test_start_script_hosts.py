@@ -33,7 +33,7 @@ def test_a_file_of_hosts(tmp_path: Path) -> None:
     file = tmp_path / "hosts.txt"
     file.write_text(
         "# a host's comment\n\nnode1 4 # another\nme@node2.org\t8  gpus=0,1 folder='my files/a b'\n::1 1 folder=~/x\n"
-        "n3 1 folder=/run#3 #4\nn4 1 folder=~\nn5 1 'folder=a #1' # here's one\n"
+        "n3 1 folder=/run#3 #4\nn4 1 folder=~\nn5 1 'folder=a #1' # here's one\nn6 1 folder=/run#3\n"
     )
     assert hosts.read(file, "/here") == (
         Host("node1", 4, "/here", ()),
@@ -42,6 +42,7 @@ def test_a_file_of_hosts(tmp_path: Path) -> None:
         Host("n3", 1, "/run#3", ()),
         Host("n4", 1, ".", ()),
         Host("n5", 1, "a #1", ()),
+        Host("n6", 1, "/run#3", ()),
     )
 
 

@@ -5,6 +5,7 @@ node1     4
 me@node2  8  folder=/data/rainbow  gpus=0,1
 """
 
+import argparse
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.options.parser import devices
 
 OPTION = "--hosts"
 ONE_SERVER = (  # a tunnel leads to one port
@@ -22,7 +24,7 @@ _MOST_BYTES = 100_000
 _MOST_HOSTS = 1000
 # No name begins with a dash, which ssh would take for an option.
 _NAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.@:%-]{0,252}")
-_COMMENT = re.compile(r"""^((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|(?<=\S)#|[^#'"\\])*)#.*""")  # outside of quotes and words
+_COMMENT = re.compile(r"""^((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|(?<=\S)#|[^#'"\\])*+)#.*""")  # outside of quotes and words
 _EXPECTED = "expected HOST ACTORS [folder=PATH] [gpus=LIST]"
 
 
@@ -89,6 +91,8 @@ def _host(line: str, folder: str) -> Host | None:
     place = re.sub("^~(/|$)", "", given.get("folder", folder)) or "."
     if not place.isprintable():
         raise ValueError(f"folder: expected a printable path, got {place!r}")
-    if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", gpus := given.get("gpus", "0")):
-        raise ValueError(f"gpus: expected device numbers separated by commas, got {gpus!r}")
-    return Host(name, int(actors), place, tuple(map(int, gpus.split(","))) if "gpus" in given else ())
+    try:
+        gpus = devices(given["gpus"]) if "gpus" in given else ()
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"gpus: {error}") from error
+    return Host(name, int(actors), place, gpus)

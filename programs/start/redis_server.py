@@ -21,7 +21,8 @@ from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
-_MOST_RESTARTS = 3
+_MOST_RESTARTS = 3  # of a server that never works for _WORKS_S
+_WORKS_S = 60.0
 _LAST_LINES = 8
 _SCRIPT = "start-script"  # the name of a start script's connection to its server
 
@@ -128,13 +129,14 @@ class RedisServer:
         self._host, self._port, self._stop = host, port, stop
         self._program = find_program()
         self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
-        self._restarts = 0
+        self._restarts, self._began = 0, 0.0
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes
         self._process: subprocess.Popen[bytes] | None = None
         self._held: socket.socket | None = None  # by which other start scripts see that this one lives
 
     def start(self) -> None:
         """Start it, and wait until it answers; raises RunError if it cannot."""
+        self._began = time.monotonic()
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
             # Slurm sends SIGTERM to each process of a job that ends, and the server has to outlive those who save.
@@ -184,6 +186,8 @@ class RedisServer:
         """Start it again if it has died: its file holds all but the last second, which the others send again."""
         if self.runs():
             return
+        if time.monotonic() - self._began >= _WORKS_S:
+            self._restarts = 0
         if self._restarts == _MOST_RESTARTS:
             raise self._failed("has died")
         self._restarts += 1

@@ -131,6 +131,15 @@ def test_a_server_that_dies_is_started_again_three_times(
     assert capfd.readouterr().out.count("the Redis server has died and is started again") == 3
 
 
+def test_a_server_that_has_worked_for_a_minute_may_die_again(server: RedisServer) -> None:
+    server.start()
+    for _ in range(5):
+        server._began -= 60
+        kill(server)
+        server.keep_alive()
+    assert server.runs()
+
+
 def test_another_server_that_has_taken_the_port_is_never_taken_for_our_own(server: RedisServer, tmp_path: Path) -> None:
     # Mutation: _wait that takes any server that answers.
     server.start()
