@@ -72,11 +72,13 @@ def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, 
         "--nb-actor 6 --synchronize-actors-with-learner False --host-redis 10.0.0.7",
         "--force --nb-actor 5 --run-name 'a b' --path-to-results 'my results' --preset cpu --port-redis 6380",
         "--render 0 --disable-cuda --gpu-number 1 --abandon-other-run --verbose",
+        "--inference server --id-inference 2 --inference-host 10.0.0.9 --inference-port 7001",
     ],
 )
 def test_the_command_for_a_missing_process_is_complete(given: str) -> None:
     here = options.parse(shlex.split(given), "launch_learner.py", "")
     own: dict[str, Any] = {"gpu_number": 0, "abandon_other_run": False, "verbose": False}
+    own |= {"id_inference": 0, "inference_host": "", "inference_port": 0}
     for id_actor, program in ((0, "launch_actor.py"), (-1, "launch_learner.py")):
         python, script, *words = shlex.split(launch_command(here, id_actor))
         assert (python, script) == ("python", program)

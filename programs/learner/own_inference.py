@@ -71,7 +71,7 @@ def _keep(args: Args, left: threading.Event) -> None:
 def _run_once(args: Args, left: threading.Event) -> int:
     """Run a server until it ends or the learner has left; return its exit code, 0 if the run is over."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()), daemon=True)
+    process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()))
     process.start()
     while process.is_alive() and not left.wait(_LOOK_S):
         pass
