@@ -97,8 +97,13 @@ def number(value: float) -> str:
 
 
 def welch(score: Score, other: Score) -> float:
-    """Return the difference of two means in Welch standard errors; not a number if one is of a single episode."""
+    """Return the difference of two means in Welch standard errors; not a number if one is of a single episode.
+
+    Of scores that never vary it is infinite, or not a number where they are equal.
+    """
     if score["standard_error"] is None or other["standard_error"] is None:
         return math.nan
-    error = math.hypot(score["standard_error"], other["standard_error"])
-    return float((score["mean"] - other["mean"]) / error) if error else math.inf
+    difference, error = score["mean"] - other["mean"], math.hypot(score["standard_error"], other["standard_error"])
+    if not error:
+        return math.copysign(math.inf, difference) if difference else math.nan
+    return float(difference / error)

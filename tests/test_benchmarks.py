@@ -64,7 +64,9 @@ def test_a_difference_counts_in_standard_errors_of_both_means() -> None:
     error = (statistics.variance(ours) / 4 + statistics.variance(others) / 3) ** 0.5
     expected = (statistics.mean(ours) - statistics.mean(others)) / error
     assert welch(summary(ours), summary(others)) == pytest.approx(expected)
-    assert welch(summary([1.0, 1.0]), summary([0.0, 0.0])) == float("inf")
+    always = [summary([score, score]) for score in (0.0, 1.0)]
+    assert welch(always[1], always[0]) == math.inf and welch(always[0], always[1]) == -math.inf
+    assert math.isnan(welch(always[0], always[0]))
     alone = summary([3.0])
     assert alone == {"episodes": 1, "mean": 3.0, "standard_error": None}
     assert math.isnan(welch(alone, summary([1.0, 2.0])))

@@ -9,6 +9,7 @@ from queue import Full, Queue
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 
+_MOST_LINES = 20  # of a sink: errors that name a request, or an object's address, are never the same
 _MOST_WAITING = 6  # moments, for a slow sink
 _END_S = 25.0  # for a slow sink to write what is left; the start script gives the learner 60 s
 
@@ -31,9 +32,11 @@ class Guarded:
 
     def report_once(self, failure: str) -> None:
         """Print a line, if it is new."""
-        if failure not in self._printed:
+        if failure not in self._printed and len(self._printed) < _MOST_LINES:
             self._printed.add(failure)
             print(f"Metrics are not written ({type(self._sink).__name__}: {failure})", flush=True)
+            if len(self._printed) == _MOST_LINES:
+                print(f"What else fails in {type(self._sink).__name__} is not told", flush=True)
 
     def _try(self, write: Callable[[], None]) -> None:
         try:

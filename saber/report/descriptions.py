@@ -56,7 +56,7 @@ def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
     known = [run for run in runs if run.record]
     lines = []
     if unknown := len(runs) - len(known):
-        lines.append(f"{unknown} of {counted(len(runs), 'run')} have no record: how they were made is not known")
+        lines.append(f"no record of {unknown} of {counted(len(runs), 'run')}: how they were made is not known")
     names = {name for run in known for name in run.comparable}
     if partly := sorted(name for name in names if any(name not in run.comparable for run in known)):
         lines.append(f"only some of the runs with a record say what these settings were: {', '.join(partly)}")

@@ -165,10 +165,9 @@ def _describe_evaluations(evaluated: Sequence[Moment], total: int) -> str:
     if not evaluated:
         return ""
     summary, steps = evaluated[-1].summary, evaluated[-1].newest.T_actors
-    which = f"the last {summary.episodes} of {total:,}" if summary.episodes < total else f"{total:,}"
-    return (
-        f"Evaluation: mean {_mean_and_spread(summary)} over {which} episodes, of weights up to {steps:,} agent steps."
-    )
+    which = f"the last {summary.episodes} of " if summary.episodes < total else ""
+    which += counted(total, "episode")
+    return f"Evaluation: mean {_mean_and_spread(summary)} over {which}, of weights up to {steps:,} agent steps."
 
 
 def _describe_references(task: Task) -> str:

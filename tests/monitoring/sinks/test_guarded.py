@@ -9,7 +9,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.sinks import guarded
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
-from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
+from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded, InThread
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from tests.deadline import wait_until
 from tests.monitoring.sinks.moments import moment
@@ -29,6 +29,8 @@ class Slow:
         self.allowed.wait()
         if moment.step == 1:
             raise RuntimeError("no\nnetwork")
+        if moment.step >= 1000:
+            raise RuntimeError(f"request {moment.step}")
         self.written.append(moment.step)
 
     def close(self) -> None:
@@ -49,6 +51,16 @@ def test_a_slow_sink_keeps_nobody_waiting(capsys: pytest.CaptureFixture[str]) ->
         "Metrics are not written (Slow: too slow, moments are left out)\n"
         "Metrics are not written (Slow: RuntimeError: no network)\n"
     )
+
+
+def test_failures_that_are_never_the_same_end_to_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = Slow()
+    sink.allowed.set()
+    guard = Guarded(sink)
+    for step in range(1000, 1100):
+        guard.take(moment(step))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 21 and lines[19].endswith("request 1019)") and "not told" in lines[20]
 
 
 @pytest.mark.redis

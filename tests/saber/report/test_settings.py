@@ -89,7 +89,7 @@ def test_a_setting_is_not_claimed_for_runs_without_a_record(tmp_path: Path) -> N
     write_run(tmp_path / "a", "pong", 1, 5000)
     write_run(tmp_path / "b", "pong", 2, 5000).with_suffix(".json").unlink()
     runs = read_inputs([tmp_path]).runs
-    assert notes(group_runs(runs)) == ["1 of 2 runs have no record: how they were made is not known"]
+    assert notes(group_runs(runs)) == ["no record of 1 of 2 runs: how they were made is not known"]
     assert format_values(value_counts(runs)["hidden_size"], 2) == "512 (1 of 2 runs), not recorded (1 of 2 runs)"
 
 
