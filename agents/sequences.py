@@ -5,8 +5,6 @@ both as they were before its first row with a full stack: the frames of that sta
 Letters: T rows from the first with a full stack on, B batch, E environments, S stack.
 """
 
-from abc import abstractmethod
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,12 +13,14 @@ from rainbow_iqn_apex.agents.interface import Agent, Setup
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.ops import FIRST
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stacks
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
+from rainbow_iqn_apex.options.agent_options import LearningOptions
 
 _RECURRENT = ("hidden", "cell")
 
@@ -44,6 +44,7 @@ class SequenceAgent(Agent):
     """Base of the agents with a core; `_device` is where they compute."""
 
     _device: torch.device
+    _learning: LearningOptions
     core: Core
     has_pass_beside = False  # a target network's, which sees all rows of an update at the same time
 
@@ -53,9 +54,9 @@ class SequenceAgent(Agent):
         rows = learned + batch_size * self.spec.burn_in
         return self.core.update_bytes(rows, learned, rows if self.has_pass_beside else 0)
 
-    @abstractmethod
     def shown_reward(self, reward: Tensor) -> Tensor:
-        """Return the reward as the network sees it."""
+        """Return rewards as the network sees them and the loss counts them: scaled and clipped."""
+        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
 
     def acting_inputs(self, rows: Rows, state: Arrays) -> tuple[Inputs, RecurrentState, Tensor]:
         """Return the current rows' inputs [1, E, ...], the recurrent states before them, and the stacks [E, S, ...]."""

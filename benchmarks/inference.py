@@ -2,7 +2,6 @@
 
 Two processes have the environments, each in two groups as an actor has them. Without games they send frames of random
 play. The server is a third process, and all share the machine, as the same two processes with policies of their own do.
-Three rules for the beginning of a batch are compared: ours, "take what is there", and a fixed batch.
 """
 
 import argparse
@@ -32,7 +31,6 @@ from rainbow_iqn_apex.memory.rows import Arrays, Rows
 from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
-from rainbow_iqn_apex.programs.inference.batching import BatchRule
 from rainbow_iqn_apex.programs.inference.link import MOST_ANSWER, Asker, Link, Patience
 from rainbow_iqn_apex.programs.inference.listening import listening
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
@@ -48,7 +46,6 @@ _NETWORKS = {
 }
 _SIZES = {"Rainbow-IQN, paper": (1, 8, 64, 256, 1000)}
 _OTHER_SIZES = (8, 64)
-_RULES = ("ours", "what is there", "fixed")
 _SECRET = b"0" * 64
 _WINDOW_S, _WARM_S = 5.0, 3.0
 _READY_S = 120.0  # longest until a process says something
@@ -63,29 +60,11 @@ class Point:
     network: str
     environments: int
     game: bool  # whether the environments are a game
-    how: str  # "local", or the server's rule
+    how: str  # "local" or "ours", a server
     steps: float  # a second, of all environments
     median_ms: float  # of a group's answer
     slowest_ms: float  # exceeded by one in a hundred
     bytes_each: float  # of a step, asked and answered
-
-
-class _AtOnce(BatchRule):
-    """Begins with what is there."""
-
-    def wait_s(self, now: float) -> float:  # noqa: ARG002 - it has no clock
-        return 0.0 if self._waiting else float("inf")
-
-
-class _Fixed(BatchRule):
-    """Begins when so many requests are there."""
-
-    def __init__(self, requests: int) -> None:
-        super().__init__()
-        self._requests = requests
-
-    def wait_s(self, now: float) -> float:  # noqa: ARG002 - it has no clock
-        return 0.0 if len(self._waiting) >= self._requests else float("inf")
 
 
 class _CountingLink(Link):
@@ -136,16 +115,15 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for network in _NETWORKS:
         sizes = (2,) if args.quick else _SIZES.get(network, _OTHER_SIZES)
         for environments in sizes:
-            rules = _RULES if network == next(iter(_NETWORKS)) else _RULES[:1]
-            found += _compared(network, environments, ("local", *rules), game=False)
+            found += _compared(network, environments, game=False)
         if not args.quick:
-            found += _compared(network, 16, ("local", "ours"), game=True)
+            found += _compared(network, 16, game=True)
     yield {"points": [asdict(point) for point in found]}
 
 
-def _compared(network: str, environments: int, hows: tuple[str, ...], *, game: bool) -> list[Point]:
+def _compared(network: str, environments: int, *, game: bool) -> list[Point]:
     found = []
-    for how in hows:
+    for how in ("local", "ours"):
         found.append(_point(network, environments, how, game=game))
         point, local = found[-1], found[0].steps
         what = f"{environments}{' of Pong' if game else ''}"
@@ -171,7 +149,7 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
     all_ready, path = context.Barrier(args.nb_actor, timeout=_READY_S), ""
     processes = []
     if how != "local":
-        processes.append(context.Process(target=_serve, args=(args, how, told), daemon=True))
+        processes.append(context.Process(target=_serve, args=(args, told), daemon=True))
         processes[0].start()
         path = told.get(timeout=_READY_S)
     for client in range(args.nb_actor):
@@ -190,12 +168,10 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
     )
 
 
-def _serve(args: Args, how: str, told: Any) -> None:
+def _serve(args: Args, told: Any) -> None:
     processor.prepare()
     policy = make_agent(args.replace(id_actor=0), ATARI, torch.device("cpu"), learns=False, seed=1)
-    groups = args.nb_actor * min(2, args.nb_env_per_actor)
-    rule = {"ours": BatchRule(), "what is there": _AtOnce(), "fixed": _Fixed(max(1, groups // 2))}[how]
-    service = Together(policy, ATARI, args.nb_env, lambda _: policy, rule)  # no evaluation actor asks
+    service = Together(policy, ATARI, args.nb_env, lambda _: policy)  # no evaluation actor asks
     service.load({name: tensor.clone() for name, tensor in policy.loaded().items()}, 1)
     with listening("", 0) as place:
         told.put(place.path)

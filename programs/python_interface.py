@@ -4,7 +4,6 @@ Options have the names of the command line with underscores, and the same defaul
 runs is what the programs run.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -12,7 +11,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import rainbow_iqn_apex
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.option import flag_of
@@ -23,6 +21,7 @@ from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
 from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.programs.output_lines import fault_in
+from rainbow_iqn_apex.programs.sweep.process import environment
 
 _WRONG_COMMAND = 2
 
@@ -62,11 +61,9 @@ def train(**options: Any) -> Path:
     unjudged = {"force": True} if options.get("hosts") else {}  # as it counts the actors of that file
     parsed = parse_for_start(_words(given | unjudged))
     words = _words({"windows": "none"} | options)
-    package = str(Path(rainbow_iqn_apex.__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))
     process = subprocess.Popen(
         [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "train()", *words],
-        env=os.environ | {"PYTHONPATH": path},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -23,7 +23,6 @@ from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.on_policy.statistics import Statistics
 from rainbow_iqn_apex.agents.on_policy.targets import estimate
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
 from rainbow_iqn_apex.agents.optimisation import Objective
@@ -117,10 +116,6 @@ class OnPolicy(SequenceAgent):
         parameters, value, _ = self.network(inputs, recurrent)  # [1, 1, P], [1, 1]
         return inspection_of(self._policy.distribution(parameters[0]), value.item())
 
-    def shown_reward(self, reward: Tensor) -> Tensor:
-        """Return rewards as an LSTM sees them: clipped, but not divided, as actors know no deviation."""
-        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
-
     # --- learning ---
 
     def update(self, batch: Batch, progress: float | Tensor) -> Update:
@@ -131,7 +126,7 @@ class OnPolicy(SequenceAgent):
         if self._reference:
             self._reference.begin_round(self.network)
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
-        reward = clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
+        reward = self.shown_reward(reward)  # to an LSTM not divided, as actors know no deviation
         begun = self._look(inputs, recurrent)[1]  # [T + 1, B]
         epochs: list[dict[str, Tensor]] = []  # metrics of each
         for epoch in range(options.epochs):

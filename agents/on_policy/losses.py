@@ -13,7 +13,7 @@ from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
 from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised, positive_rows
-from rainbow_iqn_apex.agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
+from rainbow_iqn_apex.agents.ops.multipliers import Constraint, PositiveNumber
 from rainbow_iqn_apex.agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
@@ -49,7 +49,9 @@ class Losses(nn.Module):
             "reverse_kl": _regulariser(options.reverse_kl_cost, options.reverse_kl_limit or None, ranks),
             "reference_kl": _regulariser(options.reference_kl_cost, options.reference_kl_limit or None, ranks),
         }
-        self.regularisers = nn.ModuleDict({name: module for name, module in chosen.items() if module is not None})
+        self._chosen = {name: price for name, price in chosen.items() if price}
+        learned = {name: price for name, price in self._chosen.items() if isinstance(price, Constraint)}
+        self.regularisers = nn.ModuleDict(learned)
 
     def forward(
         self, rows: RoundRows, predictions: Predictions, popart: PopArt | None
@@ -60,12 +62,12 @@ class Losses(nn.Module):
         policy_loss, metrics = self._policy_loss(rows._replace(advantage=advantage), pi)
         value_loss_ = self._value_loss(rows, predictions.value, popart)
         loss = policy_loss + self._options.baseline_cost * value_loss_
-        for name, regulariser in self.regularisers.items():
+        for name, price in self._chosen.items():
             quantity = self._quantity(name, rows, predictions, pi)
-            loss = loss + regulariser(quantity)
+            loss = loss + (price(quantity) if isinstance(price, Constraint) else price * quantity)
             metrics[name] = -quantity if name == "entropy" else quantity
-            if isinstance(regulariser, Constraint):
-                metrics[f"{name}_cost"] = regulariser.price()
+            if isinstance(price, Constraint):
+                metrics[f"{name}_cost"] = price.price()
         return loss, metrics | {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
 
     @torch.no_grad()
@@ -77,7 +79,7 @@ class Losses(nn.Module):
             beyond = beyond_bounds(pi.log_prob(rows.raw) - rows.log_mu, *self._bounds)
             metrics["clipped"] = self._mean(beyond.float(), rows)
         for name in ("entropy", "kl"):
-            if name not in self.regularisers:
+            if name not in self._chosen:
                 quantity = self._quantity(name, rows, predictions, pi)
                 metrics[name] = -quantity if name == "entropy" else quantity
         return metrics
@@ -122,8 +124,6 @@ class Losses(nn.Module):
         return masked_mean(values, rows.learnable, self._ranks)
 
 
-def _regulariser(weight: float, bound: float | None, ranks: Ranks) -> nn.Module | None:
-    """Return a constraint for a bound, else a fixed weight; None if there is neither."""
-    if bound is not None:
-        return Constraint(bound, weight or _START, _SPEED, ranks)
-    return FixedWeight(weight) if weight else None
+def _regulariser(weight: float, bound: float | None, ranks: Ranks) -> Constraint | float:
+    """Return a constraint for a bound, else the weight, which may be 0."""
+    return weight if bound is None else Constraint(bound, weight or _START, _SPEED, ranks)

@@ -26,18 +26,6 @@ class PositiveNumber(nn.Module):
         return (self._speed * self.exponent).exp()
 
 
-class FixedWeight(nn.Module):
-    """Charges a quantity at a price that does not change."""
-
-    def __init__(self, weight: float) -> None:
-        super().__init__()
-        self._weight = weight  # an option, not something learned
-
-    def forward(self, quantity: Tensor) -> Tensor:
-        """Return what a quantity [] adds to the loss."""
-        return self._weight * quantity
-
-
 class Constraint(nn.Module):
     """Keeps a quantity at or below a bound, by a Lagrange multiplier α that grows while it is above.
 

@@ -19,7 +19,6 @@ from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.dealing import deal_rows
 from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
@@ -95,10 +94,6 @@ class Pqn(SequenceAgent):
         """Return the Q-values."""
         inputs, _, _ = self.acting_inputs(rows, state)
         return Inspection("values", self.network(inputs)[0][0, 0].cpu().numpy())
-
-    def shown_reward(self, reward: Tensor) -> Tensor:
-        """Return the clipped reward; no layer of the network sees it."""
-        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
 
     # --- learning ---
 

@@ -26,7 +26,6 @@ from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step_rows
@@ -130,10 +129,6 @@ class Sac(SequenceAgent):
         inputs, recurrent, _ = self.acting_inputs(rows, state)
         parameters, _ = self.network(inputs, recurrent)  # [1, 1, P]
         return inspection_of(self._policy.distribution(parameters[0]), None)
-
-    def shown_reward(self, reward: Tensor) -> Tensor:
-        """Return rewards as the loss counts them."""
-        return clip_reward(reward, self._learning.reward_clip, self._learning.reward_scale)
 
     # --- learning ---
 

@@ -133,10 +133,6 @@ class RemotePolicy(AskingPolicy):
         arrays = {f"rows.{name}": array for name, array in rows.items() if name != "obs" and name[:6] != "state."}
         return self._order("priorities", 0, arrays).arrays["priorities"].copy()
 
-    def close(self) -> None:
-        """End the connection."""
-        self._link.close()
-
     def _begin(self, kind: Kind, arrays: Arrays, step: int, state: Arrays, stack: Array | None) -> int:
         self._number += 1
         call = _Call(Request(self._number, kind, 0, step, arrays), state, stack)

@@ -25,18 +25,15 @@ class Together:
     """Serves actors by one policy, and each evaluation actor by a policy that `make` returns for it.
 
     A "load" of an evaluation actor takes the weights that the actors' policy has then; the answer names their version.
-    `places` is how many environments the run has, and `rule` decides when a batch begins.
+    `places` is how many environments the run has.
     """
 
-    def __init__(
-        self, policy: Policy, environment: EnvironmentSpec, places: int, make: PolicyMaker,
-        rule: BatchRule | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, places: int, make: PolicyMaker) -> None:
         self.spec = policy.spec
         self.forms = Forms(policy, environment, places)
         self.batches: deque[int] = deque(maxlen=REMEMBERED)  # environments of the newest batches
         self._policy = policy
-        self._rule = rule or BatchRule()
+        self._rule = BatchRule()
         self._waiting: deque[tuple[Peer, Asked]] = deque()
         self._evaluations = Alone(make, self.spec, self.forms, self._newest)
         self._evaluating: set[Peer] = set()

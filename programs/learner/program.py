@@ -27,7 +27,7 @@ from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
 from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter, option_of
-from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, share_of
+from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (
     Beginning,
@@ -138,7 +138,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         del saved  # the run may take weeks, and of a large network this is gigabytes
         has_score = bool(reports.log.records)
         _describe(args, expectations(args.described, learns=progress.T_learner > 0, has_score=has_score))
-        if note := few_rows(replace(args, memory_capacity=capacity(args, agent, limiter)), agent):
+        if note := few_rows(args, agent):
             print(note, flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (

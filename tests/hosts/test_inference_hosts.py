@@ -51,4 +51,4 @@ def test_an_actor_goes_on_when_packets_vanish_and_the_server_forgets_it(
         assert "Inference server 1 is asked now" in out
         wait_until(lambda: far.server.clients == 0, "the server to forget the actor", 60)
         network["player"].end_blackhole()
-        policy.close()
+        policy._link.close()

@@ -186,7 +186,7 @@ def client_of(
     try:
         yield policy
     finally:
-        policy.close()
+        policy._link.close()
 
 
 class Stream:

@@ -87,7 +87,7 @@ def test_a_step_that_is_under_way_ends_before_a_stop(
         served.hold()
         with pytest.raises(Stopped):
             policy.act(rows, {}, 101)
-        policy.close()
+        policy._link.close()
 
 
 @pytest.fixture

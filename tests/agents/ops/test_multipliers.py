@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.ops.multipliers import LEAST, Constraint, FixedWeight, PositiveNumber
+from rainbow_iqn_apex.agents.ops.multipliers import LEAST, Constraint, PositiveNumber
 
 
 def trained(constraint: Constraint, steps: int, rate: float, multiplier_rate: float) -> Tensor:
@@ -71,12 +71,6 @@ def test_what_is_charged_does_not_move_the_price_and_the_price_does_not_charge()
     assert quantity.grad is not None and quantity.grad.item() == pytest.approx(0.2)
     exponent = constraint.multiplier.exponent
     assert exponent.grad is not None and exponent.grad.item() == pytest.approx(-0.3)
-
-
-def test_a_fixed_weight_has_nothing_to_learn_or_to_save() -> None:
-    fixed = FixedWeight(0.3)
-    assert fixed(torch.tensor(2.0)).item() == pytest.approx(0.6)
-    assert list(fixed.parameters()) == [] and fixed.state_dict() == {}
 
 
 def test_a_positive_number_begins_where_it_shall_and_is_restored() -> None:
