@@ -57,7 +57,7 @@ class ReplayedEnvironment(ABC):
         """Act once; raises ValueError where no episode is running, or for what is no action."""
         if self.end or not self.episode:
             raise ValueError("no episode is running: reset first")
-        self.steps += 1
+        self.steps = len(self._actions) + 1  # a refused action does not count
         row = self.play(action)
         chosen = np.array(action, self.spec.action.field.dtype)
         self._actions.append(chosen if chosen.ndim else chosen.item())  # an array of one number takes over 100 bytes

@@ -111,8 +111,11 @@ def test_rows_follow_the_rules(env: str) -> None:
             row = environment.reset()
         assert environment.end == ""
     assert all(np.array_equal(obs, copy) for obs, copy in seen), "an observation is a new array"
+    environment.reset()
     with pytest.raises(ValueError, match="no such action"):
         environment.step(no_action(environment.spec.action))
+    environment.step(action)
+    assert getattr(environment, "steps", 1) == 1, "a refused action is no step"
     environment.close()
 
 
