@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 1 << 16
 MAX_PAYLOAD_BYTES = 1 << 30
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-_MOST_STATE_HEADER_BYTES = 1 << 23  # some 500 bytes for each of an actor's environments, of which it has up to 10 000
+MAX_STATE_HEADER_BYTES = 1 << 23  # some 500 bytes for each of an actor's environments, of which it has up to 10 000
 _TABLES = 64  # of arrays that are kept: a run has one for each kind of message
 
 _PREFIX = struct.Struct("<4sBBHIQ")
@@ -72,7 +72,7 @@ def encode(tag: Tag, meta: dict[str, Any], arrays: Arrays | None = None, *, comp
     header = json.dumps({"meta": meta, "arrays": table}, separators=(",", ":")).encode()
     payload = b"".join(array.tobytes() for array in arrays.values())
     size = len(payload)
-    if len(header) > _most_header(tag) or size > MAX_PAYLOAD_BYTES:
+    if len(header) > (MAX_STATE_HEADER_BYTES if tag is Tag.STATE else MAX_HEADER_BYTES) or size > MAX_PAYLOAD_BYTES:
         raise WireError(f"message too large to send: header {len(header)} bytes, payload {size} bytes")
     if compress:
         payload = zstandard.ZstdCompressor(level=1).compress(payload)
@@ -95,12 +95,13 @@ class _Frame(NamedTuple):
     body: bytes  # the payload as it was sent
 
 
-def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
+def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES, max_header: int = MAX_HEADER_BYTES) -> Packet:
     """Decode one message; its arrays are read-only views of at most `max_payload` bytes in all.
 
-    Raises WireError for anything but a whole, undamaged message of this version.
+    Only who reads an actor's state allows MAX_STATE_HEADER_BYTES: a peer may call any message a state. Raises WireError
+    for anything but a whole, undamaged message of this version.
     """
-    frame = _read_frame(data, max_payload)
+    frame = _read_frame(data, max_payload, max_header)
     payload = _decompress(frame.body, frame.size) if frame.compressed else frame.body
     if len(payload) != frame.size:
         raise WireError(f"payload of {len(payload)} bytes, {frame.size} announced")
@@ -109,7 +110,7 @@ def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
 
 def decode_meta(data: bytes) -> dict[str, Any]:
     """Decode the metadata of a message alone, without its payload; raises WireError as `decode`."""
-    return _read_frame(data, MAX_PAYLOAD_BYTES).meta
+    return _read_frame(data, MAX_PAYLOAD_BYTES, MAX_STATE_HEADER_BYTES).meta
 
 
 def peek_meta(data: bytes) -> dict[str, Any]:
@@ -130,14 +131,14 @@ def other_version(version: int) -> str:
     return f"wire version {version} is newer than this program's {VERSION}: update this program"
 
 
-def _read_frame(data: bytes, max_payload: int) -> _Frame:
+def _read_frame(data: bytes, max_payload: int, max_header: int) -> _Frame:
     if len(data) < _PREFIX.size + _CRC.size:
         raise WireError(f"message of {len(data)} bytes is shorter than its frame")
     magic, version, kind, flags, header_length, size = _PREFIX.unpack_from(data)
     _check_version(magic, version)
     if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise WireError("checksum differs: the message was damaged")
-    if size > max_payload or header_length > min(_most_header(kind), len(data) - _PREFIX.size - _CRC.size):
+    if size > max_payload or header_length > min(max_header, len(data) - _PREFIX.size - _CRC.size):
         raise WireError(
             f"message claims a header of {header_length} and a payload of {size} bytes, {max_payload} allowed"
         )
@@ -150,10 +151,6 @@ def _read_frame(data: bytes, max_payload: int) -> _Frame:
     meta, table = _read_header(data[_PREFIX.size : _PREFIX.size + header_length])
     body = data[_PREFIX.size + header_length : -_CRC.size]
     return _Frame(tag, meta, table, bool(flags & COMPRESSED), size, body)
-
-
-def _most_header(kind: int) -> int:
-    return _MOST_STATE_HEADER_BYTES if kind == Tag.STATE else MAX_HEADER_BYTES
 
 
 def _check_version(magic: bytes, version: int) -> None:
@@ -176,7 +173,8 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], Table]:
     try:
         if not (data.startswith(_META) and table_text.endswith(b"}")):
             raise ValueError("it has other parts")
-        meta, table = json.loads(meta_text), _read_table(table_text[:-1])
+        read = _read_table if len(data) <= MAX_HEADER_BYTES else _read_table.__wrapped__  # which keeps nothing
+        meta, table = json.loads(meta_text), read(table_text[:-1])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"unreadable header: {error!r}") from error
     if not isinstance(meta, dict):

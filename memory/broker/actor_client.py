@@ -161,7 +161,7 @@ class ActorClient(RunClient):
         log = self.keys.log(self.actor)
         self._client.xread({log: "$"}, count=1)  # returns nothing, but raises RunError if the key holds no stream
         stored = self._client.hget(self.keys.state(self.actor), "sequence")
-        if stored == b"%d" % self.sequence:  # nearly always so, and cheap for Redis
+        if stored == b"%d" % self.sequence and self._client.exists(log):  # nearly always so, and cheap for Redis
             return self.sequence
         newest = last_sequence(self._client, log)
         return newest if newest <= self.sequence else self._count(stored or b"0")

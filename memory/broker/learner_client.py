@@ -321,12 +321,13 @@ class LearnerClient:
         self._record = record
 
     def restore_weights(self) -> None:
-        """Publish the weights again if they are not the newest, as after a broker's restart: actors wait for them."""
+        """Publish the weights again if they are lost, or not the newest, as after a broker's restart: actors wait."""
         self.lease.check()
         with self._publishing:
             newest = max(self.packets, default=-1)
             known = self._newest_versions(self.keys) if self.packets else [newest]
-            if known != [newest] * len(known):
+            places = [shard.weights(newest) for shard in self.keys.every_shard()] if self.packets else []
+            if not all(map(self._client.exists, places)) or known != [newest] * len(known):
                 self._publish(self.packets)
             if min(known) < newest:  # a server has been started again
                 rewrite_file(self._client)

@@ -210,7 +210,7 @@ class Rollout:
             ) from error
 
     def _restore(self, saved: Saved) -> ResumePoint:
-        packet = wire.decode(saved.state, self._most_bytes())
+        packet = wire.decode(saved.state, self._most_bytes(), wire.MAX_STATE_HEADER_BYTES)
         counts = parse(packet.meta, _Counts)
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))

@@ -41,7 +41,7 @@ def check_streams(
         decoded[actor] = list(zip(sequences, messages, strict=True))
         assert isinstance(messages[0], Joined), f"actor {actor} never joined"
         assert not any(isinstance(message, Joined) for message in messages[1:]), f"actor {actor} began anew"
-        left = wire.decode(states[actor])
+        left = wire.decode(states[actor], max_header=wire.MAX_STATE_HEADER_BYTES)
         for env in range(envs):
             where = f"actor {actor}, environment {env}"
             chunks = [message for message in messages if isinstance(message, Chunk) and message.env == env]

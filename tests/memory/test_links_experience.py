@@ -128,6 +128,18 @@ def test_an_empty_server_gets_what_is_kept(own_server: RedisServer, own_client: 
         assert own_client.get(actor.keys.actor_lease(0)) == actor.lease.token
 
 
+def test_a_waiting_actor_sends_again_what_somebody_has_deleted(client: Client, run_name: str) -> None:
+    # Mutation: believe the number stored with the state, whether there is a log or not.
+    stop = threading.Event()
+    with actor_link(client, run_name, stop=stop) as actor, learner_link(client, run_name) as learner:
+        learner.publish(0, weights(0))
+        play(actor, 1, 2, 3)
+        client.delete(actor.keys.log(0))
+        with after(1.5, stop.set), pytest.raises(Stopped):
+            actor.wait_for_version(1)
+        assert rounds_of(client, run_name) == expected(3)
+
+
 @pytest.mark.parametrize("claimed", [None, b"999"])
 def test_a_waiting_actor_sends_again_what_a_restart_lost(
     own_server: RedisServer, own_client: Client, claimed: bytes | None
