@@ -27,7 +27,7 @@ from rainbow_iqn_apex.memory.wire import WireError
 
 READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 AT_ONCE = 8  # messages that are handed over together: waking the learner for each costs a tenth of decoding it
-_READ_COUNT = 32  # messages of a stream in one read
+_READ_COUNT = 128  # messages in one read; at least one of each stream
 _LOOK_S = 1.0  # between two looks at the streams from which nothing comes
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
@@ -73,7 +73,9 @@ class StreamReader(threading.Thread):
         self._decode = decode
         self._bound = bound
         self._owns = owns
-        self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
+        # Whether a script fetches the messages: one read of a backlog would have too many bytes, and the server makes up
+        # the whole of it before this reader refuses it.
+        self._careful = True
         self._turn = 0
         self._looked: dict[bytes, bytes] = {}  # positions at the last look for messages that are gone
         self._next_look = time.monotonic() + _LOOK_S
@@ -108,7 +110,9 @@ class StreamReader(threading.Thread):
             try:
                 with self._client.replies_up_to(READ_BYTES):
                     positions: Any = self._positions  # redis-py declares dictionaries of its own types only
-                    reply: Any = self._client.xread(positions, count=_READ_COUNT, block=BLOCK_MS)
+                    reply: Any = self._client.xread(
+                        positions, count=max(1, _READ_COUNT // len(positions)), block=BLOCK_MS
+                    )
                 return [(stream, [raw_message(*item) for item in items]) for stream, items in reply]
             except ReplyTooLargeError:
                 self._careful = True
