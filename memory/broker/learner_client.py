@@ -61,6 +61,7 @@ class LearnerClient:
     """
 
     keys: Keys
+    record: RunStatus  # as last written; its `t_actors` is the most that it has ever held
 
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
@@ -167,7 +168,7 @@ class LearnerClient:
         self.keys = self._keys_of(run_id)
         reached = (own.t_learner, own.t_actors) if own else (0, played)  # its actors go on meanwhile, and read it here
         self._saves = max(saves, own.saves) if own else saves
-        self._record = RunStatus(
+        self.record = RunStatus(
             run_id, "starting", self._settings, *reached, crews, owner=self._owner, saves=self._saves,
             leader=self.lease.token, written=int(time.time()),
         )  # fmt: skip
@@ -196,7 +197,7 @@ class LearnerClient:
                 self._check_rights(keys, there)
             groups, other = (keys, replace(keys, evaluation=True)), there is not None and there.run_id != keys.run_id
             void = [dict.fromkeys(actors_read(self._client, group), 0) if other else {} for group in groups]
-            self._client.hset(keys.run, mapping=record_fields(self._record, *void))
+            self._client.hset(keys.run, mapping=record_fields(self.record, *void))
             if there and other:
                 others[there.run_id] = there
         return others
@@ -210,7 +211,7 @@ class LearnerClient:
     def follow(self, run_id: str, recorded_learner: int, recorded_steps: int) -> None:
         """Take part in this run, which another learner leads; its record has held so many agent steps."""
         self.keys = self._keys_of(run_id)
-        self._record = RunStatus(run_id, "starting", self._settings, recorded_learner, recorded_steps)
+        self.record = RunStatus(run_id, "starting", self._settings, recorded_learner, recorded_steps)
 
     def _owns(self, actor: int) -> bool:
         return actor % self._ranks == self._rank
@@ -263,18 +264,8 @@ class LearnerClient:
 
         Two checkpoints without a record between them have the same number, so none is ahead of the record by two.
         """
-        self._saves = self._record.saves + 1
+        self._saves = self.record.saves + 1
         return Origin(self._client.where, self._saves)
-
-    @property
-    def recorded_steps(self) -> int:
-        """Most agent steps that the run's record has ever held, also under learners before this one."""
-        return self._record.t_actors
-
-    @property
-    def recorded_learner(self) -> int:
-        """The learner's agent steps in the run's record: at first as the learner before this one has written them."""
-        return self._record.t_learner
 
     def publish(self, version: int, weights: bytes) -> None:
         """Publish weights as `version`, which follows the last.
@@ -311,14 +302,12 @@ class LearnerClient:
         of the record never falls: a resumed learner goes back to its checkpoint, but its actors do not.
         """
         self.lease.check()
-        now, most = int(time.time()), max(t_actors, self.recorded_steps)
-        record = replace(
-            self._record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now
-        )
+        now, most = int(time.time()), max(t_actors, self.record.t_actors)
+        record = replace(self.record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now)
         for keys in reversed(self.keys.everywhere()):  # the record of all comes last: what it holds is true of all
             own = [_of_shard(keys, numbers) for numbers in (read, evaluated or {})]
             self._scripts.write_record(keys, self.lease.token, record_fields(record, *own))
-        self._record = record
+        self.record = record
 
     def restore_weights(self) -> None:
         """Publish the weights again if they are lost, or not the newest, as after a broker's restart: actors wait."""

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import explain_denial
@@ -28,22 +28,6 @@ class Place(NamedTuple):
 
     master: Address
     replicas: tuple[Address, ...] = ()
-
-
-class Places(Protocol):
-    """Holds what was last found, and looks again; every thread may use it."""
-
-    def of(self, slot: int) -> Place | None:
-        """Return the servers of a slot, None if it has none."""
-
-    def look(self) -> None:
-        """Ask again; what was found before stays where none answers."""
-
-    def move(self, slot: int, master: Address) -> None:
-        """Note a slot's new master, of which a node has told."""
-
-    def slots(self) -> list[int]:
-        """Return a slot of each master."""
 
 
 @dataclass
@@ -78,7 +62,7 @@ class _Asked:
 
 
 class ClusterPlaces:
-    """Where the slots of a cluster are, as one of its nodes told last."""
+    """Where the slots of a cluster are, as one of its nodes told last; every thread may use it."""
 
     def __init__(self, seeds: Sequence[Address], open_aside: Callable[[Address], Aside]) -> None:
         self._asked = _Asked(seeds, open_aside)
@@ -87,11 +71,11 @@ class ClusterPlaces:
         self._looks = 0
 
     def of(self, slot: int) -> Place | None:
-        """As `Places.of`."""
+        """Return the servers of a slot, None if it has none."""
         return self._places.get(slot)
 
     def look(self) -> None:
-        """As `Places.look`; of threads that ask at the same time, one asks for all."""
+        """Ask again; what was found before stays where none answers. Of threads that ask together, one asks for all."""
         looks = self._looks
         with self._lock:
             if looks != self._looks:
@@ -103,13 +87,13 @@ class ClusterPlaces:
             self._looks += 1
 
     def move(self, slot: int, master: Address) -> None:
-        """As `Places.move`; the replicas are those of another slot of that master, if there is one."""
+        """Note a slot's new master, of which a node has told; it brings the replicas of its other slots."""
         with self._lock:
             same = next((place for place in set(self._places.values()) if place.master == master), Place(master))
             self._places[slot] = same
 
     def slots(self) -> list[int]:
-        """As `Places.slots`."""
+        """Return a slot of each master."""
         return sorted({place.master: slot for slot, place in sorted(self._places.items(), reverse=True)}.values())
 
     @property
@@ -143,11 +127,11 @@ class SentinelPlaces:
         self._place: Place | None = None
 
     def of(self, _slot: int) -> Place | None:
-        """As `Places.of`: one master has all slots."""
+        """Return the servers of a slot: one master has all slots."""
         return self._place
 
     def look(self) -> None:
-        """As `Places.look`."""
+        """Ask again; what was found before stays where none answers."""
         if found := self._asked.ask([], self._question):
             self._place = found[1]
 
@@ -169,8 +153,11 @@ class SentinelPlaces:
         )
 
     def move(self, _slot: int, _master: Address) -> None:
-        """As `Places.move`: no server of a service tells of another one."""
+        """Note nothing: no server of a service tells of another one."""
 
     def slots(self) -> list[int]:
-        """As `Places.slots`."""
+        """Return a slot of each master."""
         return [0]
+
+
+Places = ClusterPlaces | SentinelPlaces

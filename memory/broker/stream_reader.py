@@ -73,8 +73,8 @@ class StreamReader(threading.Thread):
         self._decode = decode
         self._bound = bound
         self._owns = owns
-        # Whether a script fetches the messages: one read of a backlog would have too many bytes, and the server makes up
-        # the whole of it before this reader refuses it.
+        # Whether a script fetches the messages. One read of a backlog would have too many bytes, and the server would
+        # make up all of them before this reader refuses them.
         self._careful = True
         self._turn = 0
         self._looked: dict[bytes, bytes] = {}  # positions at the last look for messages that are gone

@@ -41,7 +41,7 @@ class Ingest:
         self._limiter = limiter
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
-        self._earlier = bound_of_earlier(args, progress, limiter, client.recorded_steps, client.recorded_learner)
+        self._earlier = bound_of_earlier(args, progress, limiter, client.record.t_actors, client.record.t_learner)
         self.reader = client.inbox(
             decode,
             stop,

@@ -127,7 +127,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         saves = saved.origin.saves if saved else 0
         learner_client.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
         # Now the others may read.
-        team.exchange((learner_client.recorded_learner, learner_client.recorded_steps), tuple[int, int])
+        team.exchange((learner_client.record.t_learner, learner_client.record.t_actors), tuple[int, int])
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         store = learner_client.reports()
         run = Run(args, learner_client, reports, progress, limiter, stop, team)

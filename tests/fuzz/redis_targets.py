@@ -66,7 +66,7 @@ def _values(client: Client) -> Target:
     keys = Keys("values", "id")
     actor = ActorClient(client, "values", "id", 0, threading.Event())
     learner = LearnerClient(client, "values", SETTINGS, 1)
-    learner.keys, learner._record = keys, RunStatus("id", "running", SETTINGS, 3, 4)
+    learner.keys, learner.record = keys, RunStatus("id", "running", SETTINGS, 3, 4)
     learner.lease.token = b"token"  # of a lease that a restarted broker has lost
     names = [
         keys.run, keys.learner_lease, keys.versions, keys.weights(0), keys.log(0), keys.state(0), keys.actor_lease(0),

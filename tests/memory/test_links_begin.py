@@ -133,20 +133,20 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
 def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str) -> None:
     """A learner that resumes counts again; what was told before bounds what its actors can have played."""
     with learner_link(client, run_name) as learner:
-        assert learner.recorded_steps == 0
+        assert learner.record.t_actors == 0
         learner.write_progress("running", 30, 400, {})
     with learner_link(client, run_name) as learner:
-        assert learner.recorded_steps == 400
+        assert learner.record.t_actors == 400
         learner.write_progress("running", 10, 200, {})
         record = read_run(client, run_name)
         assert record and (record.t_learner, record.t_actors) == (10, 400)
     with learner_link(client, run_name) as learner:
-        assert learner.recorded_steps == 400
+        assert learner.record.t_actors == 400
         learner.write_progress("running", 40, 500, {})
-        assert learner.recorded_steps == 500
+        assert learner.record.t_actors == 500
     with LearnerClient(client, run_name, SETTINGS, 2) as learner:
         learner.lead("new", afresh=True)
-        assert learner.recorded_steps == 0
+        assert learner.record.t_actors == 0
 
 
 @pytest.mark.parametrize("successor", ["leads on", "leads another run", "has led another run and left"])
