@@ -1,4 +1,4 @@
-"""The logs in results/runs give the scores that README tells of them."""
+"""The logs in benchmarks/runs/double_q give the scores that README tells of them."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_scores_that_readme_tells_come_from_the_logs_beside_it(tmp_path: Path) -> None:
-    code, _, errors = run("saber_report.py", "results/runs", "--output", tmp_path, seconds=300)
+    code, _, errors = run("saber_report.py", "benchmarks/runs/double_q", "--output", tmp_path, seconds=300)
     assert (code, errors) == (0, "")
     report = json.loads((tmp_path / "saber.json").read_text())
     [agent] = report["games"]["crazy_climber"]["agents"].values()
