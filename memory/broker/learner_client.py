@@ -315,7 +315,7 @@ class LearnerClient:
         with self._publishing:
             newest = max(self.packets, default=-1)
             known = self._newest_versions(self.keys) if self.packets else [newest]
-            places = [shard.weights(newest) for shard in self.keys.every_shard()] if self.packets else []
+            places = [shard.weights(version) for shard in self.keys.every_shard() for version in self.packets]
             if not all(map(self._client.exists, places)) or known != [newest] * len(known):
                 self._publish(self.packets)
             if min(known) < newest:  # a server has been started again

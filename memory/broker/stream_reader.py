@@ -27,7 +27,7 @@ from rainbow_iqn_apex.memory.wire import WireError
 
 READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 AT_ONCE = 8  # messages that are handed over together: waking the learner for each costs a tenth of decoding it
-_READ_COUNT = 128  # messages in one read; at least one of each stream
+_READ_COUNT = 128  # messages in one read, at least one of each stream: the server makes up the whole reply at once
 _LOOK_S = 1.0  # between two looks at the streams from which nothing comes
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
@@ -73,9 +73,7 @@ class StreamReader(threading.Thread):
         self._decode = decode
         self._bound = bound
         self._owns = owns
-        # Whether a script fetches the messages. One read of a backlog would have too many bytes, and the server would
-        # make up all of them before this reader refuses them.
-        self._careful = True
+        self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
         self._turn = 0
         self._looked: dict[bytes, bytes] = {}  # positions at the last look for messages that are gone
         self._next_look = time.monotonic() + _LOOK_S

@@ -9,6 +9,7 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker import stream_reader
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Away, Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
@@ -48,6 +49,20 @@ def wait_calls(inbox: ExperienceReader) -> dict[str, Callable[[], object]]:
             inbox.wait(WaitReporter("a test"))
 
     return {"round": lambda: list(inbox.take_round(0)), "wait": wait}
+
+
+def test_a_read_of_many_logs_asks_for_few_messages_of_each(
+    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that is too large closes the connection; until then the server has all of it in memory."""
+    # Mutation: ask for 32 messages of each log.
+    monkeypatch.setattr(stream_reader, "READ_BYTES", 30_000)
+    for actor in range(64):
+        say(client, keys, actor, 1, *(episode(i) for i in range(32)))
+    before = client.info("stats")["total_connections_received"]
+    with open_inbox(client, keys, actors=64) as inbox:
+        take(inbox, 64 * 32)
+    assert client.info("stats")["total_connections_received"] == before, "none was closed"
 
 
 @pytest.mark.parametrize("how", ["round", "wait"])
