@@ -14,7 +14,7 @@ import torch
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep import program
-from rainbow_iqn_apex.programs.sweep.process import LOG, take
+from rainbow_iqn_apex.programs.sweep.process import LOG, environment, take
 from rainbow_iqn_apex.programs.sweep.process import Process as SweepProcess
 from rainbow_iqn_apex.programs.sweep.program import planned
 from rainbow_iqn_apex.programs.sweep.runs import State, port_for
@@ -273,6 +273,11 @@ def test_a_port_that_another_has_taken_first_is_given_up(folder: Path) -> None:
             file.touch()
             assert port_for(only, [only], taken + 1) == taken, "also before Redis 7"
             file.unlink()
+
+
+def test_modules_of_the_users_own_go_before_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
+    assert environment()["PYTHONPATH"] == f"/of/the/user:{ROOT}"
 
 
 def test_what_an_earlier_start_has_printed_tells_nothing_of_this_one(folder: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import rainbow_iqn_apex
 from rainbow_iqn_apex.programs.output_lines import fault_in, newest_with
 from rainbow_iqn_apex.programs.stop_request import ENDS_WITH
 from rainbow_iqn_apex.programs.sweep.runs import Run, State
@@ -16,7 +17,7 @@ from rainbow_iqn_apex.programs.sweep.runs import Run, State
 LOG = "sweep.log"  # of all starts of a run, in its folder
 _LOCK = ".sweep.lock"
 _TAIL = 16_384  # bytes
-_PACKAGE_IN = str(Path(__file__).resolve().parents[2])
+_PACKAGE_IN = str(Path(rainbow_iqn_apex.__file__).resolve().parents[1])
 
 
 class Process:
@@ -59,8 +60,8 @@ class Process:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's variables, with which Python finds this package from any folder."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_PACKAGE_IN, os.environ.get("PYTHONPATH", "")]))}
+    """Return this process's variables, with which Python finds this package from any folder, behind what is named."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), _PACKAGE_IN]))}
 
 
 def take(run: Run) -> IO[bytes] | None:
