@@ -33,7 +33,7 @@ from rainbow_iqn_apex.programs.failure import failure_reported
 def launch_command(args: Args, id_actor: int) -> str:
     """Return the command that starts an actor of this run, or its LEARNER, with the options given to this process."""
     own = {"id_actor", "id_eval_actor", "gpu_number", "render", "model", "abandon_other_run", "verbose"}
-    own |= {"id_inference", "inference_host", "inference_port"}
+    own |= {"id_inference"} | ({"inference_host", "inference_port"} if args.inference == "server" else set())
     named = (f.name for part in args.parts for f in dataclasses.fields(part))
     given = {name: args.get(name) for name in named if name in args.given - own - args.file_keys.keys()}
     program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})

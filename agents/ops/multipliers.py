@@ -1,4 +1,4 @@
-"""Regularisers: a quantity is charged at a fixed price, or at one that is learned so that a bound holds.
+"""Regularisers: a quantity is charged at a price that is learned so that a bound holds.
 
 A quantity is one number of a batch: minus the entropy, KL(π‖μ), KL(μ‖π), or KL to a reference policy.
 """

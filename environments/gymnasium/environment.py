@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display, into_memory
-from rainbow_iqn_apex.environments.extras import PACKAGES, need
+from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
@@ -159,7 +159,7 @@ def find_spec(id_: str) -> EnvSpec:
     module, _, name = id_.rpartition(":")
     if name.startswith(_DM_CONTROL):
         need("dm-control", id_)
-    if module in PACKAGES:
+    if module == "minigrid":
         need(module, id_)
     if module:
         _import(module)

@@ -1,4 +1,4 @@
-"""Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
+"""Evaluates a snapshot: one episode per seed, under the rules of training, with the noise of its network."""
 
 import glob
 import os
@@ -76,7 +76,7 @@ def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: l
             flush=True,
         )
         try:
-            with make_progress(args.evaluation_episodes) as progress:
+            with make_progress(args.evaluation_episodes, atari=task.Task(args.task, args.env).is_atari) as progress:
                 _play(players, args, log, progress)
         finally:
             _report(args, log, players.player.action_repeat)

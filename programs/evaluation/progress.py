@@ -11,15 +11,19 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 _REDRAWN_S = 1.0  # an episode may last for hours, and the clock shows that the program still runs
 
 
-def make_progress(total: int) -> "Bar | Lines":
+def make_progress(total: int, *, atari: bool) -> "Bar | Lines":
     """Return a bar on a terminal, else lines, for an evaluation of `total` episodes."""
-    return Bar(total) if sys.stdout.isatty() else Lines()
+    return Bar(total) if sys.stdout.isatty() else Lines(atari=atari)
 
 
 class Lines:
-    """One line per episode in the order of their numbers, so that the output is the same however they are played."""
+    """One line per episode in the order of their numbers, so that the output is the same however they are played.
 
-    def __init__(self) -> None:
+    Scores at 30 and at 5 minutes are of Atari alone.
+    """
+
+    def __init__(self, *, atari: bool) -> None:
+        self._atari = atari
         self._waiting: dict[int, EpisodeRecord] = {}
         self._next = 0
 
@@ -37,13 +41,12 @@ class Lines:
             self._print(self._waiting.pop(self._next))
             self._next += 1
 
-    @staticmethod
-    def _print(record: EpisodeRecord) -> None:
-        print(
-            f"episode {record.episode}: score {record.score_saber:.12g}, at 30 minutes {record.score_30min:.12g}, "
-            f"at 5 minutes {record.score_5min:.12g}, {record.length} steps, {record.end}",
-            flush=True,
+    def _print(self, record: EpisodeRecord) -> None:
+        marks = (
+            f" at 30 minutes {record.score_30min:.12g}, at 5 minutes {record.score_5min:.12g}," if self._atari else ""
         )
+        score = f"score {record.score_saber:.12g},{marks}"
+        print(f"episode {record.episode}: {score} {record.length} steps, {record.end}", flush=True)
 
 
 class Bar:

@@ -305,7 +305,7 @@ def test_the_episodes_that_are_filmed(scores: list[float], expected: dict[str, i
 
 
 def test_lines_come_in_the_order_of_the_episodes(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines() as lines:
+    with Lines(atari=True) as lines:
         for number in (2, 0, 4, 1):
             lines.add(record(number, 1234567))
         assert re.findall(r"episode (\d): score 1234567,", capsys.readouterr().out) == ["0", "1", "2"]
