@@ -250,7 +250,7 @@ RULES: list[tuple[str, Check | str]] = [
     ),
     (r"squeue|tail -f results/pong/learner.log$", "needs a cluster; tests/deploy/test_slurm.py runs the recipe"),
     (r"(scp|ssh) ", OTHER_MACHINE),
-    (r"apt-get install (chromium|redis-server)$", "needs root; tests/test_ci.py tests how CI does it"),
+    (r"apt-get install (chromium openssh-server|redis-server)$", "needs root; tests/test_ci.py tests how CI does it"),
 ]
 
 
