@@ -63,12 +63,6 @@ class Batch(NamedTuple):
         """[T, B, ...] as the environment's spec describes it: int32, or float32 of a Box."""
         return self.rows["action"]
 
-    @property
-    def extras(self) -> dict[str, Tensor]:
-        """Outputs of the acting network at each row: [T, B, ...] by name."""
-        names = [name for name in self.rows if name.startswith("extras.")]
-        return {name.removeprefix("extras."): self.rows[name] for name in names}
-
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device, with all its rows; itself if it is there."""
         if next(iter(self.rows.values())).device == device:

@@ -155,7 +155,7 @@ def _check_extras(agent: SequenceAgent, batch: Batch, where: str) -> None:
     }
     for name, _ in agent.spec.extras:
         computed, wrong = expected[name]
-        _compare(batch.extras[name][first:][acted], computed[acted], f"{where}: {wrong}")
+        _compare(batch.rows[f"extras.{name}"][first:][acted], computed[acted], f"{where}: {wrong}")
 
 
 def _compare(found: Tensor, expected: Tensor, message: str) -> None:
