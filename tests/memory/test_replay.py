@@ -100,7 +100,7 @@ class Model:
             for name in ("obs", "step_type", "reward", "discount", "action"):
                 assert_same(getattr(batch, name)[:, b], window[name])
             for name, _ in spec.extras:
-                assert_same(batch.extras[name][:, b], window[f"extras.{name}"])
+                assert_same(batch.rows[f"extras.{name}"][:, b], window[f"extras.{name}"])
             for name, _ in spec.state:
                 assert_same(batch.state[name][b], full[f"state.{name}"][spec.stack - 1])
             assert (window["step_type"][spec.prefix : spec.prefix + spec.sample_length] != StepType.LAST).any()

@@ -243,11 +243,6 @@ def fed(*sinks: Sink) -> NobodyElse:
     return nobody
 
 
-def test_an_event_is_handed_over_once(tmp_path: Path) -> None:
-    fed(HistorySink(tmp_path / "x.jsonl"))
-    assert [len(line.events) for line in moments(tmp_path)] == [2, 0, 0]
-
-
 def test_others_are_looked_for_where_a_live_sink_shows_them() -> None:
     assert fed(Taken()).reads == 0
     assert fed(Taken(), Taken(is_live=True)).reads == 3

@@ -56,19 +56,6 @@ def test_a_right_that_is_lacking_is_named(own_server: RedisServer, own_client: C
     assert re.search(rf"run pong\n! .*permission.* '{right}' command", out)
 
 
-def test_a_setting_that_nobody_can_have_given_damages_its_run_alone(
-    own_server: RedisServer, own_client: Client
-) -> None:
-    for name in ("pong", "qbert"):
-        WrittenRun(own_client, name)
-    own_client.hset("riqx:{pong}", "settings", '{"T_max": [1]}')
-    code, out, errors = status(own_server)
-    assert (code, errors) == (1, "")
-    assert re.search(
-        r"run pong\n! the record of run 'pong' .* is damaged: its settings are no .*\n\nrun qbert: run", out
-    )
-
-
 def test_texts_and_numbers_of_others_are_harmless(own_client: Client) -> None:
     written = WrittenRun(own_client, "pong")
     own = json.loads(own_client.get(written.keys.report(1)) or b"")

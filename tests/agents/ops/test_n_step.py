@@ -73,17 +73,6 @@ def test_the_check_notices(mutant: Function) -> None:
         check(mutant, 3)
 
 
-@pytest.mark.parametrize("last_discount", [0.0, 1.0])
-def test_the_row_n_before_the_end_keeps_its_last_reward_and_bootstrap(last_discount: float) -> None:
-    reward = torch.tensor([[9.0], [1.0], [2.0], [4.0]])
-    discount = torch.tensor([[9.0], [1.0], [1.0], [last_discount]])
-    step_type = torch.tensor([[FIRST], [MID], [MID], [LAST]], dtype=torch.uint8)
-    found = n_step(reward, discount, step_type, 0.5)
-    assert found.return_.tolist() == [1 + 1 + 1]
-    assert found.discount.tolist() == [last_discount / 8]
-    assert found.steps.tolist() == [3]
-
-
 def test_a_window_that_starts_at_last_reads_nothing() -> None:
     step_type = torch.tensor([[LAST], [FIRST], [MID], [LAST]], dtype=torch.uint8)
     found = n_step(torch.full((4, 1), torch.nan), torch.full((4, 1), torch.nan), step_type, 0.5)
