@@ -93,7 +93,8 @@ def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown
 def test_without_gpu_and_dashboard_the_small_network_is_taken_and_the_run_goes_on(workplace: Workplace) -> None:
     workplace.find_gpus(0)
     workplace.preset = []
-    (workplace.folder / "programs" / "dashboard" / "extra.py").write_text("missing = lambda: 'not here'\n")
+    with (workplace.folder / "environments" / "extras.py").open("a") as extras:
+        extras.write("missing = lambda _: 'not here'\n")
     own = ["--hidden-size", "64", "--memory-capacity", "50000", "--T-max", "60000"]  # the last two fit no other preset
     passed_on = ["--port-redis", str(workplace.port), *own, "--preset", "cpu"]
     assert workplace.begin(*own) == ["launch_actor.py", "--id-actor", "0", *passed_on]
