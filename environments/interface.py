@@ -15,6 +15,8 @@ from typing import Protocol
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
+ENDS = ("game_over", "stuck", "time_limit")
+
 
 @dataclass(frozen=True)
 class OwnOptions:

@@ -25,6 +25,7 @@ from rainbow_iqn_apex.memory.rows import DTYPES
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
+_NEEDED = ("reset", "step", "snapshot", "restore", "close", "action_repeat")  # of all that an environment has
 MakeVector = Callable[[EnvironmentSettings, int, int], Vector]
 
 
@@ -166,6 +167,8 @@ def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
         raise UserError(f"--env: {settings.env} does not take settings and a seed: {error}") from error
     if not isinstance(getattr(made, "spec", None), EnvironmentSpec):
         raise UserError(f"--env: {settings.env} makes no environment but a {type(made).__name__}, which has no spec")
+    if lacking := [name for name in _NEEDED if not hasattr(made, name)]:
+        raise UserError(f"--env: {settings.env} has no {', '.join(lacking)}; see environments/interface.py")
     if (dtype := made.spec.observation.dtype) not in DTYPES:
         made.close()
         raise UserError(f"--env: {settings.env} has observations of {dtype}; choose from {', '.join(DTYPES)}")

@@ -5,7 +5,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rainbow_iqn_apex.environments.interface import Environment, gained
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.interface import ENDS, Environment, gained
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.hindsight import Judge
@@ -73,6 +74,7 @@ class VectorEnvironment:
     def __init__(self, environments: list[Environment]) -> None:
         self.environments = environments
         self.spec, self.count = environments[0].spec, len(environments)
+        self._form = self.spec.observation.shape, np.dtype(self.spec.observation.dtype)
         self._rows: list[Row] = []
         self._scores = [EpisodeScore(environment.action_repeat) for environment in environments]
         self._episodes = [0] * len(environments)  # number of the running episode, per environment
@@ -94,11 +96,13 @@ class VectorEnvironment:
         stepped = range(len(self.environments)) if envs is None else envs
         for env, action in zip(stepped, actions, strict=True):
             environment = self.environments[env]
-            row = environment.step(action)
+            row = self._checked(environment.step(action))
             self._scores[env].add(gained(environment, row))
             if row.step_type == StepType.LAST:
+                if (end := getattr(environment, "end", "")) not in ENDS:
+                    raise UserError(f"--env: an episode has ended, and its `end` is {end!r}; expected one of {ENDS}")
                 ended[env] = row
-                episodes.append(self._scores[env].record(env, self._episodes[env], environment.end))
+                episodes.append(self._scores[env].record(env, self._episodes[env], end))
                 self._episodes[env] += 1
                 row = self._begin(env)
             self._rows[env] = row
@@ -106,7 +110,15 @@ class VectorEnvironment:
 
     def _begin(self, env: int) -> Row:
         self._scores[env] = EpisodeScore(self.environments[env].action_repeat)
-        return self.environments[env].reset()
+        return self._checked(self.environments[env].reset())
+
+    def _checked(self, row: Row) -> Row:
+        """Return a row whose observation is as the spec has it; raises UserError for another."""
+        found = getattr(row.obs, "shape", None), getattr(row.obs, "dtype", type(row.obs).__name__)
+        if found != self._form:
+            told = [f"{form[1]} {form[0]}" for form in (found, self._form)]
+            raise UserError(f"--env: an observation is {told[0]}, where the spec has {told[1]}; mend the environment")
+        return row
 
     def snapshot(self) -> Arrays:
         """Return the state, to continue exactly: `rows.*` [E, ...], `episodes` [E]; `env<e>.*`, `score<e>.*`."""

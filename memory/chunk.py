@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field, unpack
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, EnvironmentSpec, Field, unpack
 from rainbow_iqn_apex.memory.hindsight import DISCOUNT, hindsight_fields
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 
 LAST_ACTION = "last_action"  # a state's entry of this name is an action, chosen at the row before
 MOST = 1e9  # of any number in a chunk: sums and squares of several stay finite in float32
+_Forms = dict[str, tuple[tuple[int, ...], str]]  # shapes and dtypes of arrays by name
 _ANY = (-MOST, MOST, f"beyond {MOST:g}")
 _LAST = int(StepType.LAST)  # NumPy compares with a plain int in a tenth of the time that it takes for an IntEnum
 
@@ -120,18 +121,24 @@ class Chunk:
     priorities: Array | None
 
 
+def check_played(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field], action: ActionSpec) -> None:
+    """Raise ValueError for a chunk that `check_chunk` refuses, or that has other actions than those of a spec."""
+    check_chunk(chunk, spec, fields)
+    for actions in (chunk.rows["action"], chunk.state.get(LAST_ACTION)):
+        if actions is not None and (error := action.error(actions)):
+            raise ValueError(f"chunk has {error}")
+
+
 def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None:
     """Raise ValueError unless the chunk has exactly the arrays of `spec`, with values that replay can hold.
 
     Every chunk is checked beside the learner's updates: a good array costs two reductions, and no call that allocates.
     """
     window = spec.window
-    wanted = {name: ((window, *field.shape), field.dtype) for name, field in fields.items()}
-    if (found := forms(chunk.rows)) != wanted:
-        raise ValueError(f"chunk rows are {found}, expected {wanted}")
-    wanted = {name: (field.shape, field.dtype) for name, field in spec.state}
-    if (found := forms(chunk.state)) != wanted:
-        raise ValueError(f"chunk state is {found}, expected {wanted}")
+    _check_forms(
+        "rows", forms(chunk.rows), {name: ((window, *field.shape), field.dtype) for name, field in fields.items()}
+    )
+    _check_forms("state", forms(chunk.state), {name: (field.shape, field.dtype) for name, field in spec.state})
     _check_priorities(chunk, spec)
     if chunk.rows["step_type"].max() > _LAST:
         raise ValueError("chunk has a row of unknown step type")
@@ -142,6 +149,15 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
             _check_numbers(name, numbers, *((0, 1, "outside 0 to 1") if is_discount else _ANY))
     for name, array in chunk.state.items():
         _check_numbers(name, array, *_ANY)
+
+
+def _check_forms(what: str, found: _Forms, wanted: _Forms) -> None:
+    """Raise ValueError for the first array that is missing, not wanted or of another form."""
+    if found == wanted:
+        return
+    name = next(name for name in (*wanted, *found) if found.get(name) != wanted.get(name))
+    forms_ = [f"{form[1]} {list(form[0])}" if form else "none" for form in (found.get(name), wanted.get(name))]
+    raise ValueError(f"chunk {what}: {name} is {forms_[0]}, expected {forms_[1]}")
 
 
 def _check_numbers(name: str, array: Array, low: float, high: float, error: str) -> None:
@@ -171,7 +187,7 @@ def _check_priorities(chunk: Chunk, spec: ChunkSpec) -> None:
         raise ValueError("chunk gives a priority to LAST rows")
 
 
-def forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
+def forms(arrays: Arrays) -> _Forms:
     """Return the shapes and dtypes of named arrays."""
     return {name: _form(array) for name, array in arrays.items()}
 

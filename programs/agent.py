@@ -3,10 +3,12 @@
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 
 
@@ -36,4 +38,17 @@ def make_agent(
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
     slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
-    return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks))
+    setup = Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks)
+    return _checked(args.agent, find_agent(args.agent).load()(setup))
+
+
+def _checked(name: str, agent: object) -> Agent:
+    """Return an agent that has what its constructor must set; raises UserError for another."""
+    if not isinstance(agent, Agent):
+        raise UserError(f"--agent: {name} is not derived from Agent (agents/interface.py)")
+    for attribute, kind in (("spec", ChunkSpec), ("generator", torch.Generator), ("parts", dict)):
+        if not isinstance(getattr(agent, attribute, None), kind):
+            raise UserError(f"--agent: {name} sets no {attribute}, a {kind.__name__}, in its constructor")
+    if not isinstance(agent.parts.get("model"), Network):
+        raise UserError(f"--agent: {name} has no parts['model'] that is a Network (agents/networks/network.py)")
+    return agent

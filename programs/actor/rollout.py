@@ -11,13 +11,13 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.schema import Count, parse
-from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.assembler import Assembler, Later
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
-from rainbow_iqn_apex.memory.chunk import Chunk, forms
+from rainbow_iqn_apex.memory.chunk import Chunk, check_played, forms
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import Episode, Message
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, section
@@ -83,6 +83,7 @@ class Rollout:
             Assembler(policy.spec, env, policy.initial_priorities, self._later(env))
             for env in range(args.nb_env_per_actor)
         ]
+        self._fields = policy.spec.row_fields(environments.spec)
         self._asking = policy if isinstance(policy, AskingPolicy) else None
         self._groups = self._grouped(environments.reset())
 
@@ -151,7 +152,7 @@ class Rollout:
         if self._args.own.MAX_POLICY_LAG:
             return []
         found = (
-            self._assemblers[env].finish(group.rows.row(at))
+            self._checked(self._assemblers[env].finish(group.rows.row(at)))
             for group in self._groups
             for at, env in enumerate(group.envs)
         )
@@ -166,7 +167,19 @@ class Rollout:
         fields = self.policy.spec.state
         state = {name: before[name][at] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
         self._assemblers[env].version = output.version
-        return self._assemblers[env].add(row, output.actions[at], extras, state)
+        return self._checked(self._assemblers[env].add(row, output.actions[at], extras, state))
+
+    def _checked(self, chunk: Chunk | None) -> Chunk | None:
+        """Return a chunk that the learner can use; raises RunError for another, which it would leave out."""
+        if chunk is not None:
+            try:
+                check_played(chunk, self.policy.spec, self._fields, self._environments.spec.action)
+            except ValueError as error:
+                raise RunError(
+                    f"what environment and agent give cannot be learned from: {error}; mend the one that it is of, "
+                    "--env or --agent (docs/environments.md, docs/agents.md)"
+                ) from error
+        return chunk
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
         number = self.first_episode + record.episode
@@ -204,9 +217,9 @@ class Rollout:
             return self._restore(saved)
         except _DAMAGED as error:
             raise RunError(
-                f"the saved state of actor {self._args.id_actor} in Redis cannot be used: {one_line(error)}; delete "
+                f"the saved state of actor {self._args.id_actor} in Redis cannot be used: {name_error(error)}; delete "
                 "the field `state` of its key with redis-cli (docs/access.md, as administrator), and it begins anew "
-                "after its last message"
+                "after its last message; or mend `restore`, if that is of an environment of yours"
             ) from error
 
     def _restore(self, saved: Saved) -> ResumePoint:

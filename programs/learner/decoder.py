@@ -1,6 +1,6 @@
 """Decodes the actors' messages, and refuses those that the learner could not use."""
 
-from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_chunk
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec, check_played
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.budget import chunk_bytes
@@ -22,10 +22,7 @@ class MessageDecoder:
         message = decode_message(data, self._max_payload)
         if isinstance(message, Chunk):
             self._check_env(message.env)
-            check_chunk(message, self._spec, self._fields)
-            for actions in (message.rows["action"], message.state.get(LAST_ACTION)):
-                if actions is not None and (error := self._action.error(actions)):
-                    raise ValueError(f"chunk has {error}")
+            check_played(message, self._spec, self._fields, self._action)
         elif isinstance(message, Episode):
             self._check_env(training_record(message, 0).env)
         return message

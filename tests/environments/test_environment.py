@@ -15,17 +15,15 @@ from rainbow_iqn_apex.environments.nle.environment import TASKS
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, Entry, make_environment
 from rainbow_iqn_apex.environments.vizdoom.environment import SCENARIOS
 from rainbow_iqn_apex.programs.common import open_environment
+from tests.chain.environment import ChainEnvironment
 from tests.processes import ROOT, run
-from tests.specs import discrete
 
 
-class Counter:
-    """Counts to three; its observation is the number it has reached."""
-
-    spec = discrete((1,), "uint8", 1)
-    action_repeat, end = 1, ""
+class Counter(ChainEnvironment):
+    """Keeps what it is made with."""
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        super().__init__(seed)
         self.made_with = (settings, seed)
 
 

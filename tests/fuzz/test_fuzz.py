@@ -51,7 +51,7 @@ def without_a_size_limit(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_a_chunk_check(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(decoder, "check_chunk", lambda *_: None)
+    patch.setattr(decoder, "check_played", lambda *_: None)
 
 
 def without_an_episode_check(patch: pytest.MonkeyPatch) -> None:

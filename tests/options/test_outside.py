@@ -4,11 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.recording import try_to_record
 from tests.documents import write_modules
@@ -83,16 +85,43 @@ def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> No
         ("collections:Counter", "--env: collections:Counter does not take settings and a seed: "),
         ("collections:OrderedDict", "--env: collections:OrderedDict does not take settings and a seed: "),
         ("thing:Thing", "--env: thing:Thing makes no environment but a Thing, which has no spec"),
+        ("lacking:make", "--env: lacking:make has no restore, close; see environments/interface.py"),
         ("halves:make", "--env: halves:make has observations of float16; choose from uint8, uint16, int32, "),
     ],
 )
 def test_what_makes_no_environment_is_refused_in_one_line(env: str, error: str, folder: Path) -> None:
     # Mutation: return what is made as it is.
     (folder / "thing.py").write_text("class Thing:\n    spec = None\n    def __init__(self, settings, seed): ...\n")
-    (folder / "halves.py").write_text((folder / "corridor.py").read_text().replace('"float32")', '"float16")'))
+    corridor = (folder / "corridor.py").read_text()
+    (folder / "lacking.py").write_text(
+        corridor.replace("def restore", "def restore_").replace("def close", "def close_")
+    )
+    (folder / "halves.py").write_text(corridor.replace('"float32")', '"float16")'))
     with pytest.raises(UserError) as caught:
         open_environment(args.parse(["--env", env], "test", ""), 7)
     assert str(caught.value).startswith(error) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "error"),
+    [
+        ("self.spec = ", "spec = ", "sets no spec, a ChunkSpec, in its constructor"),
+        ("self.parts = ", "parts = ", "sets no parts, a dict, in its constructor"),
+        ('"model": ', '"net": ', "has no parts['model'] that is a Network (agents/networks/network.py)"),
+        ("LinearAgent(Agent)", "LinearAgent", "is not derived from Agent (agents/interface.py)"),
+    ],
+)
+def test_an_agent_that_is_not_whole_is_refused_in_one_line(
+    text: str, instead: str, error: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: return what is made as it is.
+    monkeypatch.delitem(sys.modules, "unfinished", raising=False)
+    (folder / "unfinished.py").write_text((folder / "linear_agent.py").read_text().replace(text, instead))
+    parsed = args.parse(["--agent", "unfinished:LinearAgent", "--env", ENVIRONMENT], "test", "")
+    spec = open_environment(parsed, 7).spec
+    with pytest.raises(UserError) as caught:
+        make_agent(parsed, spec, torch.device("cpu"), learns=True, seed=1)
+    assert str(caught.value) == f"--agent: unfinished:LinearAgent {error}"
 
 
 def test_a_mistake_in_an_environments_own_code_keeps_its_traceback(folder: Path) -> None:

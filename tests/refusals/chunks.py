@@ -38,12 +38,12 @@ def _full(number: float, *shape: int, dtype: Any = np.float32) -> Array:
 
 
 CHUNKS: Refused = {
-    "chunk rows are": [
+    "chunk rows: ": [
         _rows(obs=GOOD.rows["obs"][1:]), _rows(obs=_full(0, 3, 2, dtype=np.uint8)), _rows(action=_full(0, dtype=int)),
         replace(GOOD, rows={name: array for name, array in GOOD.rows.items() if name != "extras.q"}),
         _rows(strange=_full(0)),
     ],
-    "chunk state is": [replace(GOOD, state=state) for state in ({}, {"h": np.zeros(8, np.float32)})],
+    "chunk state: h is ": [replace(GOOD, state=state) for state in ({}, {"h": np.zeros(8, np.float32)})],
     "unknown step type": [_rows(step_type=_full(3, dtype=np.uint8))],
     "chunk has no priorities": [replace(GOOD, priorities=None)],
     "priorities must be 1 finite float32, none below 0": [
@@ -114,7 +114,7 @@ CHUNK_READERS = [
         "chunk with a box", of(MessageDecoder(BOXES, TWO, nb_env=3)), encode_message(boxed(BOXES)), ValueError,
         {
             **_boxes(BOXES),
-            "^chunk rows are ": [
+            "^chunk rows: ": [
                 _whole(0, None), *(encode_message(boxed(BOXES, shape=shape)) for shape in ((), (1,), (3,), (2, 1))),
             ],
         },
