@@ -17,6 +17,7 @@ from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.agents.sac.options import SacOptions
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import fault_of
 from rainbow_iqn_apex.options.agent_options import AgentOptions
 
 if TYPE_CHECKING:
@@ -75,5 +76,7 @@ def find_agent(name: str) -> Entry:
     options = getattr(found, "options_type", None)
     if not (isinstance(found, type) and isinstance(options, type) and issubclass(options, AgentOptions)):
         raise UserError(f"--agent: expected a class with options_type, derived from AgentOptions, got {place}")
+    if fault := fault_of(options):
+        raise UserError(f"--agent: {place}: {fault}")
     module, _, class_name = place.partition(":")
     return Entry(options, module, class_name)

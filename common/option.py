@@ -2,10 +2,12 @@
 
 import dataclasses
 import math
+from inspect import get_annotations
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+_TYPES = (bool, int, float, str)
 _MOST = 1e15  # of any number: sums of several stay exact, and fit into 64 bits
 
 
@@ -80,6 +82,18 @@ def option(
 def flag_of(name: str) -> str:
     """Return the command line's spelling of a field."""
     return "--" + name.replace("_", "-")
+
+
+def fault_of(options: type[Any]) -> str:
+    """Return why the fields of a class of options, which others have written, cannot be options; empty if they can."""
+    fields = {field.name: field for field in dataclasses.fields(options)}
+    for name, kind in get_annotations(options).items():
+        if name not in fields and "ClassVar" not in str(kind):
+            return f"{name} is no field: put @dataclass(frozen=True) before {options.__name__}"
+    for name, field in fields.items():
+        if "bounds" not in field.metadata or field.type not in _TYPES or type(field.default) is not field.type:
+            return f"{name} of {options.__name__}: expected a bool, int, float or str made by `common.option.option`"
+    return ""
 
 
 def bounds_errors(options: Any) -> list[str]:

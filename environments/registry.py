@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import fault_of
 from rainbow_iqn_apex.environments.dmlab.levels import ALL, DMLAB30
 from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
 from rainbow_iqn_apex.environments.football.options import FootballOptions
@@ -119,6 +120,8 @@ def find_environment(env: str) -> Entry | None:
     options = getattr(make, "options_type", OwnOptions)
     if not (isinstance(options, type) and issubclass(options, OwnOptions)):
         raise UserError(f"--env: expected options_type of {env} to be derived from OwnOptions, got {options!r}")
+    if fault := fault_of(options):
+        raise UserError(f"--env: {env}: {fault}")
     return Entry(place, options)
 
 

@@ -9,6 +9,7 @@ import torch
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.registry import find_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
@@ -122,6 +123,25 @@ def test_an_agent_that_is_not_whole_is_refused_in_one_line(
     with pytest.raises(UserError) as caught:
         make_agent(parsed, spec, torch.device("cpu"), learns=True, seed=1)
     assert str(caught.value) == f"--agent: unfinished:LinearAgent {error}"
+
+
+FAULTS = [
+    ('option(6, "places of the corridor", least=2, most=1000)', "6"),
+    ("corridor_length: int", "corridor_length: int | None"),
+    ("option(6,", "option(6.0,"),
+    ("@dataclass(frozen=True)\n", ""),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FAULTS)))
+def test_an_option_that_is_none_is_refused_in_one_line(number: int, folder: Path) -> None:
+    # Mutation: no `fault_of`: KeyError: 'short', or the option is not there.
+    text, instead = FAULTS[number]
+    (folder / f"faulty{number}.py").write_text((folder / "corridor.py").read_text().replace(text, instead))
+    with pytest.raises(
+        UserError, match=rf"^--env: faulty{number}:make: corridor_length .*(`common\.option|@dataclass)"
+    ):
+        find_environment(f"faulty{number}:make")
 
 
 def test_a_mistake_in_an_environments_own_code_keeps_its_traceback(folder: Path) -> None:
