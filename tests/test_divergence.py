@@ -9,6 +9,12 @@ from tests.small import FAMILIES, SHORT_CHAIN, TINY
 from tests.system import LEARNER, System
 
 
+def assert_snapshots_are_finite(folder: Path) -> None:
+    for path in folder.glob("*.pth"):
+        weights = torch.load(path, weights_only=True)["model_state_dict"]
+        assert all(tensor.isfinite().all() for tensor in weights.values()), path
+
+
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("words", "what"),
@@ -24,6 +30,18 @@ def test_a_loss_that_is_not_finite_ends_the_learner(
     *_, last = system.printed(LEARNER).splitlines()
     assert last.startswith(f"launch_learner.py: error: the {what} is not finite, so training has diverged")
     assert "Traceback" not in system.printed(LEARNER)
-    for path in tmp_path.glob("*.pth"):
-        weights = torch.load(path, weights_only=True)["model_state_dict"]
-        assert all(tensor.isfinite().all() for tensor in weights.values()), path
+    assert_snapshots_are_finite(tmp_path)
+
+
+@pytest.mark.redis
+def test_weights_that_are_not_finite_are_never_saved_whatever_the_metrics(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: look at metrics alone.
+    words = [*FAMILIES["impala"], "--lr-IMPALA", "1e14", "--T-max", "100000"]
+    with System(redis_port, run_name, tmp_path, words, change="silent") as system:
+        system.processes["0"].finish(120)  # which cannot act with such weights
+        system.learner.terminate()
+        assert system.learner.finish(60) == 2
+    assert "error: a weight is not finite, so training has diverged" in system.printed(LEARNER)
+    assert_snapshots_are_finite(tmp_path)

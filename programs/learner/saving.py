@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.common.errors import DivergedError
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner.checkpoints import FirstMessages
@@ -90,6 +91,8 @@ class Saver:
 
     def _gather(self) -> Gathered:
         self._check()
+        if not all(part.isfinite().all() for part in self._agent.model.state_dict().values()):
+            raise DivergedError("a weight")  # of an agent whose metrics did not show it
         return self._shared.gather()
 
     def _save(self, gathered: Gathered) -> None:
