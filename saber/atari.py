@@ -13,7 +13,7 @@ import numpy as np
 from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
 
 from rainbow_iqn_apex.environments.display import check_display
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row
+from rainbow_iqn_apex.environments.interface import ENDS, EnvironmentSettings, first_row
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_SECOND, steps_in
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
@@ -22,7 +22,7 @@ from rainbow_iqn_apex.saber.games import check_game, rom_path
 
 SIZE = 84  # pixels
 NB_ACTIONS = 18  # ALE counts fewer for skiing and lost_luggage, and plays what it does not count as a no-op
-ENDS = ("", "game_over", "stuck", "time_limit")
+_ENDS = ("", *ENDS)  # as a state has them
 _CHOICE = Discrete(NB_ACTIONS)
 
 
@@ -109,14 +109,14 @@ class AtariEnvironment:
 
     def snapshot(self) -> Arrays:
         """See `EmulatorState.snapshot`; and `counters` [3] int64."""
-        counters = [self._steps, self._stuck_steps, ENDS.index(self.end)]
+        counters = [self._steps, self._stuck_steps, _ENDS.index(self.end)]
         return self._state.snapshot() | {"counters": np.array(counters, np.int64)}
 
     def restore(self, arrays: Arrays) -> None:
         """Continue exactly where `snapshot` saved a state of the same game and settings."""
         self._state.restore(arrays)
         self._steps, self._stuck_steps, end = arrays["counters"].tolist()
-        self.end = ENDS[end]
+        self.end = _ENDS[end]
 
     def close(self) -> None:
         """Do nothing: the emulator and its window close with the last reference to them."""

@@ -15,7 +15,7 @@ KILLED = 128  # as in a shell: the exit code of a process that a signal has ende
 _STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that came before it listened to any
 _WRONG_COMMAND = 2
 _STARTS_S = 5  # a process that fails sooner would only fail again
-_WORKS_S = 60  # a process that fails later has worked before
+WORKS_S = 60  # a process that fails later has worked before
 _MOST_RESTARTS = 5  # without work in between
 
 OpenWindow = Callable[[str, int], int | None]
@@ -87,11 +87,11 @@ class Process:
         lived = self.ended - self.started
         failed = self.exit_code not in (0, _WRONG_COMMAND, None)
         killed = (self.exit_code or 0) > KILLED
-        return failed and (killed or lived >= _STARTS_S) and (lived >= _WORKS_S or self._restarts < _MOST_RESTARTS)
+        return failed and (killed or lived >= _STARTS_S) and (lived >= WORKS_S or self._restarts < _MOST_RESTARTS)
 
     def start_again(self, open_window: OpenWindow) -> None:
         """Start it again."""
-        self._restarts = 1 if self.ended - self.started >= _WORKS_S else self._restarts + 1
+        self._restarts = 1 if self.ended - self.started >= WORKS_S else self._restarts + 1
         self.start(open_window)
 
     def ask_to_stop(self) -> None:

@@ -17,12 +17,12 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, process_file, settings_of
 from rainbow_iqn_apex.programs.start.output import say
+from rainbow_iqn_apex.programs.start.process import WORKS_S
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
-_MOST_RESTARTS = 3  # of a server that never works for _WORKS_S
-_WORKS_S = 60.0
+_MOST_RESTARTS = 3  # without work in between
 _LAST_LINES = 8
 _SCRIPT = "start-script"  # the name of a start script's connection to its server
 
@@ -186,7 +186,7 @@ class RedisServer:
         """Start it again if it has died: its file holds all but the last second, which the others send again."""
         if self.runs():
             return
-        if time.monotonic() - self._began >= _WORKS_S:
+        if time.monotonic() - self._began >= WORKS_S:
             self._restarts = 0
         if self._restarts == _MOST_RESTARTS:
             raise self._failed("has died")
