@@ -20,7 +20,7 @@ SMALL = "--T-max 6000 --log-interval 1000 --evaluation-interval 2000".split()
 SMALL_GAME = (
     "--preset cpu --hidden-size 32 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 "
     "--batch-size 8 --memory-capacity 4000 --learn-start 1000 --log-interval 400 --T-max 2400 "
-    "--evaluation-interval 1000"
+    "--evaluation-interval 1000 --nb-env-per-actor 1"  # one plays, so that its episodes end before the run
 ).split()
 SHORT = "--evaluation-episodes 2 --evaluation-workers 1".split()
 # What another test or another machine is for.
@@ -120,6 +120,7 @@ def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Proc
     assert server and learner and actor
     for process in (learner, actor):
         process.end(400).succeeded()
+    assert (place.folder / "results" / "space_invaders.csv").read_text().count("game_over") > 1, "episodes to report"
     shutil.copytree(place.folder / "results", place.folder / "other_results")
     evaluation, *reports = commands("README.md", section(README, "Scores to cite"))[:3]
     newest = "--model", "results/"  # the weights at 10 million frames, which the README names, are not there
