@@ -244,10 +244,11 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
     if rainbow_only:
         return "rainbow"
     try:
-        find_agent(agent)
+        options = find_agent(agent).options
     except UserError as error:
         errors.append(str(error))
         return RunOptions.agent
+    errors += [f"--agent: {agent} sets an option {name}, which does not exist" for name in options.misnamed(_COMMON)]
     return str(agent)
 
 

@@ -1,6 +1,7 @@
 """The options that all agents have, and the base of an agent's own, which stand in the `options.py` beside it."""
 
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from rainbow_iqn_apex.common.option import option
@@ -58,6 +59,12 @@ class AgentOptions:
     RATE_FALLS: ClassVar[bool] = False  # to 0 at --T-max; so it does with an option `rate_decay` that is True
     MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     WAITS_FOR_ROWS: ClassVar[bool] = False  # even without lockstep, no update is made before its steps were played
+
+    @classmethod
+    def misnamed(cls, common: Set[str]) -> list[str]:
+        """Return the names in the tables above that are neither common options nor the agent's own."""
+        named = {*cls.DEFAULTS, *cls.VECTORS, *cls.CPU, *cls.FAST, *cls.UNUSED}
+        return sorted(named - common - {field.name for field in fields(cls)})
 
     @property
     def round_rows(self) -> int:

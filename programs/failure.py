@@ -26,7 +26,7 @@ def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Ite
         yield
     except _IN_ORDER:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the latter by somebody's environment
         now = time.time()
         failed = Event(now, f"failed ({name_error(error)})", is_alarm=True)
         with suppress(BrokerError), closing(ReportStore(client, keys)) as store:

@@ -1,9 +1,13 @@
 """How every program begins and ends: the command line first, then the imports that take seconds, then the work."""
 
+import os
 import sys
 import threading
+import time
+import traceback
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -16,6 +20,7 @@ from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import standard_output
 
 Main = Callable[[Args, threading.Event], None]
+_LINGERS_S = 20.0  # a library that sends the last of something may need a while
 
 
 def run_program(main: str, program: str, description: str, load: str = "") -> None:
@@ -27,8 +32,31 @@ def run_program(main: str, program: str, description: str, load: str = "") -> No
     settings has diverged, 3 an actor in lockstep has lost its inference server, and goes on when it is started again.
     """
     program = command_line.name_of(program)
-    with standard_output.checked(program):
+    with _ends(program), standard_output.checked(program):
         _run(main, program, description, load)
+
+
+@contextmanager
+def _ends(program: str) -> Iterator[None]:
+    """End the process after the block even if an environment or an agent has left a thread that goes on."""
+    code: object = 1
+    try:
+        yield
+        code = 0
+    except SystemExit as error:
+        code = error.code
+        raise
+    finally:
+        with suppress(RuntimeError):  # no room for a thread
+            threading.Thread(target=_leave, args=(program, code if isinstance(code, int) else 1), daemon=True).start()
+
+
+def _leave(program: str, code: int) -> None:
+    time.sleep(_LINGERS_S)  # unless Python has ended by then
+    left = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    if left:
+        print(f"{program}: ends without waiting for what runs on in it: {', '.join(left)}", file=sys.stderr, flush=True)
+        os._exit(code)
 
 
 def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoReturn:
@@ -55,11 +83,15 @@ def _run(main: str, program: str, description: str, load: str) -> None:
         run: Main = _imported(main)
         if load:
             _imported(load)(arguments)
-        from rainbow_iqn_apex.memory.broker.connection import BrokerError
     except (ImportError, MemoryError, OSError) as error:  # a library, or room for it, is missing
         hint = "" if isinstance(error, ModuleNotFoundError) else " (is a memory limit too small, see ulimit -v?)"
         print(f"{program}: cannot load what it needs: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
         sys.exit(1)
+    _work(run, arguments, program)
+
+
+def _work(run: Main, arguments: Args, program: str) -> None:
+    from rainbow_iqn_apex.memory.broker.connection import BrokerError
     from rainbow_iqn_apex.programs.stopping import stop_on_signals
 
     try:
@@ -76,6 +108,11 @@ def _run(main: str, program: str, description: str, load: str) -> None:
         sys.exit(1)
     except Stopped:
         pass
+    except SystemExit as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        place = f"{last.filename}, line {last.lineno}"
+        print(f"{program}: {place} ends the program by SystemExit: an error belongs there", file=sys.stderr)
+        sys.exit(1)
 
 
 def _imported(place: str) -> Any:

@@ -160,3 +160,22 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path, module: str, told: str) 
     launch = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom rainbow_iqn_apex.programs import launch\n"
     ended = run_program("-c", f"{launch}launch.run_program('{module}:main', 'launch_learner.py', '')")
     assert (ended.code, ended.errors) == (1, f"launch_learner.py: cannot load what it needs: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "told"),
+    [
+        ("threading.Thread(target=threading.Event().wait, name='camera').start()", 0, "ends without .* in it: camera"),
+        ("sys.exit(0)", 1, r"/.*others\.py, line 3 ends the program by SystemExit: an error belongs there"),
+    ],
+)
+def test_an_environment_neither_holds_a_program_nor_ends_it_in_good_order(
+    tmp_path: Path, body: str, code: int, told: str
+) -> None:
+    # Mutations: wait for the thread, as Python does; let SystemExit pass.
+    (tmp_path / "others.py").write_text(f"import sys, threading\ndef main(*_):\n    {body}\n")
+    launch = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom rainbow_iqn_apex.programs import launch\n"
+    ended = run_program(
+        "-c", f"{launch}launch._LINGERS_S = 0.2\nlaunch.run_program('others:main', 'launch_learner.py', '')"
+    )
+    assert ended.code == code and re.fullmatch(f"launch_learner.py: {told}\n", ended.errors)

@@ -56,6 +56,7 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--env corridor:make,hall:make", "--env: corridor:hall:make: a list names its module once: module:one,other"),
         ("--agent linear_agent:option", "--agent: expected a class with options_type"),
         ("--agent linear_agent:LinearAgent --rainbow-only 1 --learning-rate 0.1", "--rainbow-only: True contradicts"),
+        ("--agent slip:LinearAgent", "--agent: slip:LinearAgent sets an option history, which does not exist"),
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
         ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),
         ("--env corridor:nothing", "--env: corridor:nothing cannot be imported: AttributeError: "),
@@ -73,6 +74,7 @@ def test_help_has_its_options(folder: Path) -> None:
 def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> None:
     # Mutation: let errors of the imported module pass.
     (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "slip.py").write_text((folder / "linear_agent.py").read_text().replace("history_length", "history"))
     (folder / "clash.py").write_text((folder / "corridor.py").read_text().replace("corridor_length", "hidden_size"))
     with pytest.raises(UserError) as caught:
         args.parse(words.split(), "test", "")
