@@ -116,6 +116,20 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(folder: Path, processes: 
 
 
 @pytest.mark.slow
+def test_a_run_whose_learner_is_done_before_its_actors_has_finished(folder: Path, processes: Processes) -> None:
+    # Mutation: ask the record, which tells what was played.
+    more = (
+        "synchronize-actors-with-learner: false, T-max: 20000, replay-frequency: 500, learn-start: 200, force: true, "
+    )
+    text = CARTPOLE.replace("reinforce", "rainbow_iqn").replace("T-max: 1200, ", more)
+    write(folder, f"{text}seeds: 1\n")
+    sweep = start(processes, folder)
+    assert sweep.finish(400) == 0, sweep.output
+    record = json.loads((folder / "results/s/CartPole-v1_rainbow_iqn_seed-1/CartPole-v1.json").read_text())
+    assert sweep.output.splitlines()[-1] == "1 run: 1 finished" and record["reached"] < 20000
+
+
+@pytest.mark.slow
 def test_runs_of_atari_come_into_one_report(folder: Path, processes: Processes) -> None:
     game = "{preset: cpu, T-max: 5000, memory-capacity: 4000, learn-start: 900, hidden-size: 16, log-interval: 1000"
     game += ", disable-cuda: true, nb-env-per-actor: 4, num-tau-samples: 4, num-tau-prime-samples: 5, batch-size: 4}"

@@ -45,6 +45,10 @@ class Process:
         """Return the line that tells best why it has failed."""
         return fault_in(self._last_lines()[-30:])
 
+    def has_finished(self) -> bool:
+        """Return whether the learner has printed that it has come to the run's T-max."""
+        return bool(newest_with(r"^\[learner\] (\[\S+\] )?Finished at T = ", self._last_lines()))
+
     def progress(self) -> tuple[int, str]:
         """Return the agent steps that the learner has printed last, and its newest words about the score."""
         lines = self._last_lines()

@@ -93,17 +93,10 @@ class Run:
         state = self.state()
         return state is not None and state.finished >= self.args.T_max
 
-    def finish(self) -> bool:
-        """Write down that the run has come to its T-max, if its record tells so; return that."""
-        try:
-            record = read_record(self.folder / f"{self.args.task}.json")
-        except ValueError:
-            return False
-        state = self.state()
-        if record is None or state is None or record.reached < self.args.T_max:
-            return False
-        self.write(replace(state, finished=self.args.T_max))
-        return True
+    def finish(self) -> None:
+        """Write down that the run has come to its T-max."""
+        if state := self.state():
+            self.write(replace(state, finished=self.args.T_max))
 
 
 def plan(settings: Settings, folder: Path, source: str) -> list[Run]:

@@ -80,7 +80,8 @@ class Sweep:
 
     def _end(self, process: Process, code: int) -> None:
         run = process.run
-        if code == 0 and run.finish():
+        if code == 0 and process.has_finished():
+            run.finish()
             self._states[run.name] = "finished"
             self._view.say(f"{run.name} has finished")
             return
@@ -110,7 +111,7 @@ class Sweep:
             if codes[-1]:
                 fault = process.fault()
                 self._tell(f"{process.run.name} ended with exit code {codes[-1]}: {fault}")
-            else:
+            elif process.has_finished():
                 process.run.finish()
         return not any(codes)
 
