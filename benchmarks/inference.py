@@ -91,7 +91,7 @@ class _Finder:
 
     def find(self, *_: object) -> Link:
         place, who = Address(0, this_host(), self._path, "", 0, 0), Asker(self._who, evaluates=False)
-        self.link = _CountingLink(place, who, _SECRET, None, self.patience)
+        self.link = _CountingLink(place, who, _SECRET, None, self.patience, lambda: None)
         return self.link
 
     def check(self) -> None:

@@ -1,6 +1,7 @@
 """Writes errors and numbers of things for sentences."""
 
 import difflib
+import traceback
 from collections.abc import Iterable, Sequence
 
 
@@ -17,6 +18,13 @@ def one_line(what: object, most: int = 300) -> str:
 def name_error(error: BaseException) -> str:
     """Return the class and the text of an unexpected error, in one line."""
     return f"{type(error).__name__}: {one_line(error)}"
+
+
+def name_exit(error: SystemExit) -> str:
+    """Return a line about others' code that has called `sys.exit`, which is no end in good order."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if not frame.filename.startswith("<")), frames[-1])
+    return f"{last.filename}, line {last.lineno}, ends the program by SystemExit: an error belongs there"
 
 
 def counted(number: int, noun: str) -> str:

@@ -58,8 +58,8 @@ class ReplayedEnvironment(ABC):
         if self.end or not self.episode:
             raise ValueError("no episode is running: reset first")
         self.steps = len(self._actions) + 1  # a refused action does not count
+        chosen = np.array(action, self.spec.action.field.dtype)  # before it is scaled in place
         row = self.play(action)
-        chosen = np.array(action, self.spec.action.field.dtype)
         self._actions.append(chosen if chosen.ndim else chosen.item())  # an array of one number takes over 100 bytes
         self._obs = row.obs
         return row

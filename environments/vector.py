@@ -96,7 +96,8 @@ class VectorEnvironment:
         stepped = range(len(self.environments)) if envs is None else envs
         for env, action in zip(stepped, actions, strict=True):
             environment = self.environments[env]
-            row = self._checked(environment.step(action))
+            own = action.copy() if isinstance(action, np.ndarray) else action  # which it may scale in place
+            row = self._checked(environment.step(own))
             self._scores[env].add(gained(environment, row))
             if row.step_type == StepType.LAST:
                 if (end := getattr(environment, "end", "")) not in ENDS:

@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.registry import agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped, UserError
+from rainbow_iqn_apex.common.text import name_exit
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import standard_output
@@ -109,9 +109,7 @@ def _work(run: Main, arguments: Args, program: str) -> None:
     except Stopped:
         pass
     except SystemExit as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        place = f"{last.filename}, line {last.lineno}"
-        print(f"{program}: {place} ends the program by SystemExit: an error belongs there", file=sys.stderr)
+        print(f"{program}: {name_exit(error)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -16,8 +16,10 @@ def try_to_record(args: Args, option: str, folder: Path) -> None:
     """Film one picture in a folder, to fail now if anything for films is missing; raises UserError."""
     with closing(open_environment(args, args.seed, recorded_by=option)) as environment:
         environment.reset()
-        if not (pictures := environment.pictures()):
+        if not (pictures := environment.pictures() if hasattr(environment, "pictures") else []):
             raise UserError(f"{option}: {args.env} draws no pictures")
+        if not hasattr(environment, "pictures_per_second"):
+            raise UserError(f"{option}: {args.env} has no pictures_per_second; see environments/interface.py")
         try:
             with (
                 tempfile.TemporaryDirectory(dir=folder) as place,

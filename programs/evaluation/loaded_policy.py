@@ -64,7 +64,7 @@ class LoadedPolicy:
             rewards: [E] what arrived with the observation; recurrent agents see it.
 
         Raises:
-            UserError: observations of another shape or dtype.
+            UserError: observations of another shape or dtype, or none.
         """
         shape, dtype = self.spec.observation.shape, self.spec.observation.dtype
         obs = np.require(observations, requirements=["C", "W"])  # as PyTorch takes them
@@ -74,6 +74,8 @@ class LoadedPolicy:
             raise UserError(f"observations: expected {dtype}, got {obs.dtype}")
         is_single = obs.ndim == len(shape)
         obs = obs[None] if is_single else obs  # [E, ...]
+        if not len(obs):
+            raise UserError("observations: expected at least one")
         if len(obs) != self._count:
             self._state, self._count, starts = {}, len(obs), True
         first = np.broadcast_to(np.asarray(starts, bool), len(obs))  # [E]

@@ -23,7 +23,7 @@ import torch
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.common.text import name_error, one_line
+from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import write_video
 from rainbow_iqn_apex.programs import processor
@@ -252,4 +252,7 @@ def _end_with_parent() -> None:
 def _play(task: Task) -> EpisodeRecord:
     if _failure:
         raise RunError(f"a process of the evaluation cannot play ({_failure})")
-    return _player.play(task)
+    try:
+        return _player.play(task)
+    except SystemExit as error:  # the pool would hand it over without its place
+        raise RunError(name_exit(error)) from error

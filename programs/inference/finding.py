@@ -4,10 +4,10 @@ import random
 import time
 from collections.abc import Callable
 
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.programs.inference.link import Asker, Link, Patience
 from rainbow_iqn_apex.programs.inference.messages import Refusal
 
@@ -41,7 +41,7 @@ class ServerFinder:
         if lost is not None and why is None:
             print(f"Inference server {lost.number} has more to do than another: looking for another", flush=True)
         elif lost is not None and why is not None:
-            print(f"Inference server {lost.number} is lost ({_told(why)}): looking for another", flush=True)
+            print(f"Inference server {lost.number} is lost ({one_line(why, 200)}): looking for another", flush=True)
             self._fail(lost, why)
         waiting = WaitReporter("an inference server", hint=lambda: self._trouble or _START_ONE)
         while True:
@@ -51,7 +51,7 @@ class ServerFinder:
                 if self._has_failed(address):
                     time.sleep(_PAUSE_S)
                 try:
-                    link = Link(address, self._who, self._servers.secret(), self._tls, self.patience)
+                    link = Link(address, self._who, self._servers.secret(), self._tls, self.patience, self.check)
                 except (OSError, ValueError, Refusal) as error:  # ValueError: the name of a host that can be none
                     self._fail(address, error)
                     continue
@@ -63,7 +63,7 @@ class ServerFinder:
 
     def _fail(self, address: Address, why: Exception) -> None:
         self._failed[address.number] = time.monotonic()
-        self._trouble = f"; inference server {address.number}: {_told(why)}"
+        self._trouble = f"; inference server {address.number}: {one_line(why, 200)}"
         if isinstance(why, TimeoutError):
             self.patience.ended()
 
@@ -93,7 +93,3 @@ class ServerFinder:
             return False
         surplus = clients[own.number] - min(clients.values())
         return surplus > 1 and random.random() < surplus / (2 * clients[own.number])
-
-
-def _told(error: Exception) -> str:
-    return printable(str(error) or type(error).__name__)[:200]

@@ -4,6 +4,7 @@ import secrets
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
 LEAST_S, MOST_S = 5.0, 300.0  # for which a client waits for a server that says nothing
 _LONGER = 4  # times the time of an answer
 _FORGOTTEN = 0.01  # of the wait, with each answer
+_TICK_S = 0.2
 MOST_ANSWER = 1 << 28  # bytes
 
 
@@ -59,9 +61,14 @@ class Patience:
 class Link:
     """A connection to one server, which has proved that it belongs to the run; raises OSError or Refusal otherwise."""
 
-    def __init__(self, address: Address, who: Asker, secret: bytes, tls: Tls | None, patience: Patience) -> None:
+    def __init__(
+        self, address: Address, who: Asker, secret: bytes, tls: Tls | None, patience: Patience,
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`check` is called again and again until the server has greeted; what it raises ends that."""
         self.address = address
         self._patience = patience
+        self._check = check
         self._in = bytearray()
         self._socket = _connect(address, tls, patience.seconds)
         try:
@@ -99,8 +106,11 @@ class Link:
         return found
 
     def _greeting(self) -> bytes:
-        if (data := self.receive(self._patience.seconds, MOST_GREETING)) is None:
-            raise TimeoutError("the inference server does not answer")
+        end = time.monotonic() + self._patience.seconds
+        while (data := self.receive(_TICK_S, MOST_GREETING)) is None:
+            self._check()
+            if time.monotonic() >= end:
+                raise TimeoutError("the inference server does not answer")
         return data
 
     def close(self) -> None:
@@ -115,10 +125,11 @@ def _connect(address: Address, tls: Tls | None, seconds: float) -> socket.socket
             return _connect_here(address.path, seconds)
     if not address.port:
         raise ConnectionRefusedError("it serves its own machine alone")
-    link = socket.create_connection((address.host, address.port), seconds)
+    link = socket.create_connection((address.host, address.port), LEAST_S)  # a busy server's kernel answers
     tcp.prepare(link)
     if tls is None:
         return link
+    link.settimeout(seconds)
     context = ssl.create_default_context(cafile=tls.ca_certs)
     return context.wrap_socket(link, server_hostname=address.host)
 

@@ -15,6 +15,7 @@ from statistics import fmean
 
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.inference import tcp
+from rainbow_iqn_apex.programs.inference.computing import REMEMBERED
 from rainbow_iqn_apex.programs.inference.hosting import Alone
 from rainbow_iqn_apex.programs.inference.messages import Answer, Refusal, Request, Welcome, decode, encode, proof, say
 from rainbow_iqn_apex.programs.inference.peers import Peer
@@ -26,7 +27,6 @@ _WAIT_S = 1.0  # after which a client is told that its request waits
 _LOOK_S = 0.2  # between two looks at what is not a request
 _MESSAGE_BYTES = 1 << 16  # of a message beside its arrays
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # files or memory for a connection
-_REMEMBERED = 1000  # answers, for the report
 
 Service = Alone | Together
 
@@ -51,7 +51,7 @@ class InferenceServer:
         self._selector = selectors.DefaultSelector()
         self._not_listening = list(listening)
         self._listen()
-        self._latencies: deque[float] = deque(maxlen=_REMEMBERED)  # seconds from a request to its answer
+        self._latencies: deque[float] = deque(maxlen=REMEMBERED)  # seconds from a request to its answer
         self._answered = 0  # requests, ever
         self._refused = 0
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import resource_tracker
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
@@ -72,7 +73,9 @@ def _run_once(args: Args, left: threading.Event) -> int:
     """Run a server until it ends or the learner has left; return its exit code, 0 if the run is over."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()))
-    process.start()
+    resource_tracker.ensure_running()  # which `start` would do else, and unblock the signal
+    with stopping.blocked(signal.SIGINT):  # Ctrl-C reaches the learner, too, which ends this process
+        process.start()
     while process.is_alive() and not left.wait(_LOOK_S):
         pass
     if left.is_set():
@@ -87,7 +90,7 @@ def _run_once(args: Args, left: threading.Event) -> int:
 def _serve(args: Args, learner: int) -> None:
     processor.prepare()
     stop = stopping.stop_on_signals()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the learner, too, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_stop_with, args=(learner, stop), daemon=True).start()
     from rainbow_iqn_apex.programs.inference.program import run_inference
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
@@ -53,17 +53,17 @@ class False_:  # noqa: N801 - `False` is taken
 
     def __init__(self, folder: Path, port: int, name: str, talk: Callable[["Talk"], None]) -> None:
         self._talk = talk
-        self._path = str(folder / "false")
+        self.path = str(folder / "false")
         self._servers = InferenceServers(connect("127.0.0.1", port), name, RUN_ID, 1)
         self._links: list[socket.socket] = []
         self.talks = 0
 
     def __enter__(self) -> "False_":
         self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(self._path)
+        self._listening.bind(self.path)
         self._listening.listen(8)
         self._servers.enlist(FALSE)
-        self._servers.announce(Address(FALSE, this_host(), self._path, "", 0, 0))
+        self._servers.announce(Address(FALSE, this_host(), self.path, "", 0, 0))
         self._thread = threading.Thread(target=self._serve, name="false server")
         self._thread.start()
         return self
@@ -156,6 +156,17 @@ def test_an_actor_takes_no_server_that_does_not_belong_to_the_run(
         assert policy._link.address.number == TRUE and false.talks == 1
         assert policy.act(Stream(1).rows(), {}, 5)[0].version == 1
     assert capsys.readouterr().out.count("\n") == 0
+
+
+def test_an_actor_that_is_greeted_by_nobody_may_be_stopped(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutation: wait for the greeting in one piece.
+    def check() -> None:
+        raise Stopped
+
+    patience = link.Patience()
+    patience.seconds = link.MOST_S
+    with False_(tmp_path, redis_port, run_name, GREETINGS["silence"]) as false, pytest.raises(Stopped):
+        link.Link(Address(FALSE, this_host(), false.path, "", 0, 0), link.Asker(0, False), b"", None, patience, check)
 
 
 # --- what is wrong later ---

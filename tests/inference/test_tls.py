@@ -40,7 +40,7 @@ def test_only_a_server_with_the_right_certificate_is_asked(
         numbers = Address(0, "elsewhere", served.path, "127.0.0.1", served.port, 0)
 
         def asked_at(address: Address, tls: Tls | None) -> None:
-            Link(address, Asker(1, False), served.secret, tls, Patience()).close()
+            Link(address, Asker(1, False), served.secret, tls, Patience(), lambda: None).close()
 
         with socket.create_connection(("localhost", served.port)) as silent, client_of(
             served, tls=Tls(ca_certs=right.file)

@@ -1,6 +1,7 @@
 """Agents and environments of other packages: the documents' own examples, in the present folder."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,12 @@ import torch
 
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.registry import find_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.evaluation import workers
 from rainbow_iqn_apex.programs.recording import try_to_record
 from tests.documents import write_modules
 from tests.processes import ROOT, run
@@ -158,10 +160,35 @@ def test_a_mistake_in_an_environments_own_code_keeps_its_traceback(folder: Path)
         open_environment(parsed, 7, recorded_by="--record")
 
 
-def test_an_environment_that_draws_nothing_cannot_be_filmed(tmp_path: Path) -> None:
-    parsed = args.parse(["--env", ENVIRONMENT], "test", "")
-    with pytest.raises(UserError, match=r"^--record-evaluations: corridor:make draws no pictures$"):
-        try_to_record(parsed, "--record-evaluations", tmp_path)
+@pytest.mark.parametrize(
+    ("module", "text", "instead", "told"),
+    [
+        ("blank", "", "", "draws no pictures"),
+        ("unseen", "def pictures", "def pictures_", "draws no pictures"),
+        ("timeless", "return []", "return [0]\n", "has no pictures_per_second; see environments/interface.py"),
+    ],
+)
+def test_an_environment_that_draws_nothing_cannot_be_filmed(
+    module: str, text: str, instead: str, told: str, folder: Path
+) -> None:
+    # Mutation: take for granted that it has what films need.
+    own = (folder / "corridor.py").read_text().replace(text, instead).replace("pictures_per_second", "rate")
+    (folder / f"{module}.py").write_text(own)
+    parsed = args.parse(["--env", f"{module}:make"], "test", "")
+    with pytest.raises(UserError, match=rf"^--record-evaluations: {module}:make {told}$"):
+        try_to_record(parsed, "--record-evaluations", folder)
+
+
+def test_an_evaluation_names_the_line_that_leaves_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: let SystemExit through, of which a pool of processes tells its own line.
+    leaving = (folder / "corridor.py").read_text().replace("return self.row(StepType.MID", "exit(); return self.row(0")
+    (folder / "leaving.py").write_text(leaving)
+    parsed = args.parse(["--env", "leaving:make", "--agent", AGENT, "--disable-cuda"], "test", "")
+    agent = make_agent(parsed, open_environment(parsed, 7).spec, torch.device("cpu"), learns=True, seed=1)
+    player = workers.EpisodePlayer(parsed, agent.model.state_dict(), threading.Event())
+    monkeypatch.setattr(workers, "_player", player, raising=False)
+    with pytest.raises(RunError, match=r"leaving\.py, line \d+, ends the program by SystemExit"):
+        workers._play(workers.Task(0, 1))
 
 
 def test_an_environment_brings_its_options(folder: Path) -> None:

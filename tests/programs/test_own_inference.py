@@ -1,6 +1,8 @@
 """The inference server that a learner starts beside itself."""
 
 import multiprocessing
+import signal
+import sys
 import threading
 
 import pytest
@@ -19,6 +21,17 @@ def serve_what_simulates(_args: Args, _learner: int) -> None:
     process = multiprocessing.Process(target=simulate)
     process.start()
     process.join()
+
+
+def serve_what_hears_ctrl_c(_args: Args, _learner: int) -> None:
+    """Fail if Ctrl-C would end this process before it has made itself deaf to it."""
+    sys.exit(signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def test_ctrl_c_ends_no_server_that_is_only_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: leave the signal to Python, which prints a traceback, and the learner starts another server.
+    monkeypatch.setattr(own_inference, "_serve", serve_what_hears_ctrl_c)
+    assert own_inference._run_once(options.parse([], "", ""), threading.Event()) == 0
 
 
 def test_its_environment_may_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_the_script_of_the_document(tmp_path: Path, processes: Processes) -> Non
     rows: list[Row] = [policy.environment(seed=seed).reset() for seed in range(3)]
     batch = np.stack([row.obs for row in rows])
     assert policy.act(batch).tolist() == [int(policy.act(row.obs)) for row in rows]
-    for wrong in (batch[0, :2], batch.astype(np.float64), batch[None]):
+    for wrong in (batch[:0], batch[0, :2], batch.astype(np.float64), batch[None]):
         with pytest.raises(UserError, match=r"^observations: expected "):
             policy.act(wrong)
 

@@ -1,6 +1,7 @@
 """What an actor refuses to send, as its learner would leave it out."""
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
@@ -60,6 +61,15 @@ def test_rows_that_no_learner_takes_end_their_actor(change: Callable[[Row], Row]
     with pytest.raises(RunError, match=f"^what environment and agent give cannot be learned from: .*{told}"):
         play(WrongChain(change))
     play(WrongChain(lambda row: row))
+
+
+def test_scores_are_floats_whatever_numbers_rewards_are() -> None:
+    # Mutation: add up what the environment gives: 24 bits, which no message takes.
+    vector = VectorEnvironment([WrongChain(lambda row: row._replace(reward=cast(float, np.float32(row.reward))))])
+    vector.reset()
+    while not (records := vector.step([0]).episodes):
+        pass
+    assert type(records[0].score_5min) is type(records[0].score_saber) is float
 
 
 def test_an_episode_ends_for_one_of_three_reasons() -> None:

@@ -1,0 +1,36 @@
+"""Environments whose states are their actions."""
+
+from typing import Any, cast
+
+import numpy as np
+
+from rainbow_iqn_apex.environments.interface import Environment, first_row, next_row
+from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
+from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.rows import Row
+
+
+class Scaling(ReplayedEnvironment):
+    """Scales its actions where they are, as environments of others may."""
+
+    spec = EnvironmentSpec(Field((1,), "float32"), Box(1))
+    action_repeat = 1
+
+    def begin(self, seed: int) -> Row:  # noqa: ARG002
+        return first_row(np.zeros(1, np.float32))
+
+    def play(self, action: Any) -> Row:
+        action *= 2
+        return next_row(np.zeros(1, np.float32), 0.0, "")
+
+
+def test_an_environment_may_scale_its_actions_in_place() -> None:
+    # Mutations: hand over the agent's own array; save an action after it was played.
+    environment = Scaling("scaling", 0)
+    vector = VectorEnvironment([cast(Environment, environment)])
+    vector.reset()
+    actions = np.full((1, 1), 0.75, np.float32)
+    actions.setflags(write=False)  # as what an inference server answers
+    vector.step(actions)
+    assert environment.snapshot()["actions"].tolist() == actions.tolist()
