@@ -16,7 +16,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line
 
-_RECOUNT = 64  # maps that are written between two counts of the folder, to which others add, too
+_RECOUNT = 64  # maps that are compiled between two counts of the folder, to which others add, too
 _LARGEST = 256 * 2**20  # bytes of a map that is taken for one
 
 
@@ -26,7 +26,7 @@ class LevelCache:
     def __init__(self, folder: Path, most_bytes: float) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
-        self._bytes = self._written = 0
+        self._bytes = self._asked = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -66,14 +66,14 @@ class LevelCache:
             self._most_bytes = 0
             return
         self._bytes += size
-        self._written += 1
 
     def _used(self) -> int:
-        if self._written % _RECOUNT == 0:
+        if self._asked % _RECOUNT == 0:
             self._bytes = 0
             for path in self._folder.rglob("*"):
                 with suppress(FileNotFoundError):  # half-written maps of others come and go
                     self._bytes += path.stat().st_size if path.is_file() else 0
+        self._asked += 1
         return self._bytes
 
     def _path(self, key: str) -> Path:

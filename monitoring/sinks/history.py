@@ -6,6 +6,7 @@ appends lines with smaller steps.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _SIGNIFICANT = 6  # digits
+_MOST_LATE = 1000  # events
 
 
 class Line(NamedTuple):
@@ -43,13 +45,18 @@ class HistorySink:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._late: tuple[Event, ...] = ()  # of lines that could not be written
 
     def take(self, moment: Moment) -> None:
         """Append the metrics of a moment; raises OSError if that fails."""
         values = {name: float(f"{value:.{_SIGNIFICANT}g}") for name, value in moment.values.items()}
-        content = {"at": round(moment.at, 1), "step": moment.step, "values": values, "events": moment.events}
-        with self._path.open("a", encoding="ascii") as file:
-            file.write(json.dumps(content, allow_nan=False) + "\n")
+        self._late = (*self._late, *moment.events)[-_MOST_LATE:]
+        content = {"at": round(moment.at, 1), "step": moment.step, "values": values, "events": self._late}
+        with self._path.open("ab+") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            torn = b"" if file.read() in (b"", b"\n") else b"\n"
+            file.write(torn + json.dumps(content, allow_nan=False).encode() + b"\n")
+        self._late = ()
 
     def close(self) -> None:
         """Do nothing: every line is written at once."""

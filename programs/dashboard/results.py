@@ -51,10 +51,9 @@ class Results:
 
     def stamp(self, title: str) -> str:
         """Return a text that changes with a run's files."""
-        folder, _, task = title.rpartition("/")
-        paths = [self._folder / folder / f"{task}{end}" for end in (".csv", "_evaluation.csv", "_metrics.jsonl")]
-        sizes = [(found.st_ino, found.st_size) for path in paths if (found := _stat(path))]
-        return f"{title} {sizes}"
+        with self._lock:
+            run = self._find().get(title)
+        return f"{title} {run.sizes if run else []}"
 
     def scores(self, titles: Sequence[str]) -> dict[str, Any]:
         """Return the score curves of some runs, and for the first of them the scores to compare with."""

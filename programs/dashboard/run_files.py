@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,6 +184,16 @@ class RunFiles:
         return any(tail.has_more for tail in self._tails)
 
     @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """What changes whenever its files do."""
+        found: list[tuple[int, int]] = []
+        for tail in self._tails:
+            with suppress(OSError):
+                status = tail.path.stat()
+                found.append((status.st_ino, status.st_size))
+        return found
+
+    @property
     def _tails(self) -> list[Tail]:
         return [part.tail for part in (self._training, self._evaluation, self.history)]
 
@@ -196,7 +207,7 @@ class RunFiles:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
-                self.problem = str(error)[:300]
+                self.problem = str(error).encode(errors="backslashreplace").decode()[:300]  # a path need not be UTF-8
         for tail in self._tails:
             if tail.is_too_long and not self.problem:
                 self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"

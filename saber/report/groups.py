@@ -58,8 +58,9 @@ class _Cluster:
 
 def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
     """Find the cluster of a run; None if there is none, or if too little is recorded to find it."""
-    if equal := [cluster for cluster in clusters if cluster.settings == run.comparable]:
-        return equal[0]
+    for cluster in clusters:
+        if any(other.comparable == run.comparable for other in cluster.runs):
+            return cluster
     fitting = [cluster for cluster in clusters if agree(cluster.settings, run.comparable)]
     return fitting[0] if len(fitting) == 1 else None
 

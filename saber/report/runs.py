@@ -130,11 +130,11 @@ def score_array(episodes: Sequence[EpisodeRecord]) -> Array:
 
 
 def without_copies(runs: list[Run], notes: list[str]) -> list[Run]:
-    """Of logs that begin alike the longest: a copy, a repetition with the same seed or what went on from a copy is no
-    further sample. Adds a line to `notes` for each log that is left out.
+    """Of logs that begin alike the longest, of equally long ones one with a record: a copy, a repetition with the same
+    seed or what went on from a copy is no further sample. Adds a line to `notes` for each log that is left out.
     """
     kept: list[Run] = []
-    for run in sorted(runs, key=lambda run: -len(run.frames)):
+    for run in sorted(runs, key=lambda run: (-len(run.frames), run.record is None)):
         twin = next((other for other in kept if _same(run, other)), None)
         if twin is None:
             kept.append(run)

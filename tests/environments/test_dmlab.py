@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -195,6 +196,22 @@ def test_a_full_folder_takes_no_more_and_loses_nothing(tmp_path: Path) -> None:
     cache.write("second", engine_file(tmp_path, b"x" * 300))
     found = [cache.fetch(key, str(tmp_path / "fetched")) for key in ("others", "large", "small", "second")]
     assert found == [True, False, True, False]
+
+
+def test_a_full_folder_is_counted_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: count it for each map until one is written.
+    counts: list[str] = []
+    rglob = Path.rglob
+
+    def count(folder: Path, pattern: str) -> Iterable[Path]:
+        counts.append(pattern)
+        return rglob(folder, pattern)
+
+    monkeypatch.setattr(Path, "rglob", count)
+    cache = cached(tmp_path, most=1)
+    for number in range(70):
+        cache.write(str(number), engine_file(tmp_path, b"map"))
+    assert len(counts) == 2
 
 
 def test_a_full_disk_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

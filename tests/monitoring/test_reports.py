@@ -27,6 +27,7 @@ from rainbow_iqn_apex.monitoring.report import (
 )
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
+from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, parse
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 from tests.conftest import RedisServer
@@ -232,6 +233,24 @@ def test_history_goes_on_though_the_clock_is_set_back(tmp_path: Path) -> None:
     lines = moments(tmp_path)
     assert [line.at - REPORT.began for line in lines] == [4000, 4010, 4020, 4030, 4040, 451, 461, 471, 481, 491]
     assert [len(line.events) for line in lines] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+
+
+def test_a_line_that_cannot_be_written_loses_itself_alone(tmp_path: Path) -> None:
+    # Mutations: leave its events out; write on behind the half of it.
+    sink, place = HistorySink(tmp_path / "x.jsonl"), tmp_path / "x.jsonl"
+    take = Guarded(sink).take
+    first, alarm = Event(1.0, "begun"), Event(2.0, "ill", is_alarm=True)
+    take(Moment(1.0, 10, {}, {}, (first,), (), {}))
+    away = place.rename(tmp_path / "away")
+    place.mkdir()
+    take(Moment(2.0, 20, {}, {}, (alarm,), (), {}))
+    place.rmdir()
+    away.rename(place)
+    with place.open("a") as file:
+        file.write('{"at": 3.0, "step"')
+    take(Moment(4.0, 40, {}, {}, (), (), {}))
+    take(Moment(5.0, 50, {}, {}, (), (), {}))
+    assert [(line.step, line.events) for line in moments(tmp_path)] == [(10, (first,)), (40, (alarm,)), (50, ())]
 
 
 def fed(*sinks: Sink) -> NobodyElse:

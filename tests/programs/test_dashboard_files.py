@@ -1,5 +1,6 @@
 """What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
 
+import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -102,6 +103,13 @@ def test_a_folder_whose_name_is_not_utf_8_has_a_title_that_is(tmp_path: Path) ->
     # Mutation: the name as Python reads it, which no page can be sent.
     write_run(tmp_path / os.fsdecode(b"r\xff"), "pong", 1)
     assert [key.title.encode() for key in find_runs(tmp_path)] == [b"r\\udcff/pong"]
+    results = Results(tmp_path)
+    before = results.stamp("r\\udcff/pong")
+    with (tmp_path / os.fsdecode(b"r\xff") / "pong.csv").open("a") as file:
+        file.write("no,episode\n")
+    (run,) = results.scores(["r\\udcff/pong"])["runs"]
+    assert "is not an episode" in json.dumps(run, ensure_ascii=False).encode().decode()
+    assert results.stamp("r\\udcff/pong") != before
 
 
 def test_curves_grow_with_their_file(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import { drawScores } from "./scores.js";
 import { showActors, watchView } from "./view.js";
 
 const INTERVAL_MS = 1000;
+const COMPARED_MS = 15_000;  // between two looks at the runs beside the shown one
 let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server, else the newest
 let kept = "";  // the newest, when it was shown first: it stays while others train
 let drawn = "";  // what the curves on the page were made of
@@ -43,7 +44,8 @@ function showRuns({ runs, shown }) {
 
 async function bringCurves({ shown, stamp }) {
   const others = checkedBoxes(find("other-runs")).filter(run => run !== shown);
-  const wanted = JSON.stringify([shown, stamp, others]);
+  const turn = others.length && Math.floor(Date.now() / COMPARED_MS);  // `stamp` is of the shown run alone
+  const wanted = JSON.stringify([shown, stamp, others, turn]);
   if (wanted === drawn) return;
   const runs = shown ? [shown, ...others] : [];
   const [scores, metrics] = await Promise.all([

@@ -114,6 +114,15 @@ def test_a_setting_that_not_all_record_is_compared_among_those_that_do(tmp_path:
     ]  # fmt: skip
 
 
+def test_runs_that_record_the_same_are_of_one_agent(tmp_path: Path) -> None:
+    # Mutation: compare a run with all that the agent's runs record together.
+    for name, settings in {"1": {"old": 1}, "2": {"new": 1}, "3": {"new": 2}, "4": {"old": 1}}.items():
+        write_run(tmp_path / name, "pong", int(name), 5000, **settings)
+    groups = group_runs(read_inputs([tmp_path]).runs)
+    (together,) = [group for group in groups if any(run.path.parent.name == "1" for run in group.runs)]
+    assert "4" in [run.path.parent.name for run in together.runs]
+
+
 def test_what_another_agent_does_not_have_is_a_dash_and_folded(tmp_path: Path) -> None:
     # Mutations: no options from saber_report.py; a dash for all that is not recorded.
     lost = {("discount", "PPO"), ("unroll_length", "PPO")}  # not recorded

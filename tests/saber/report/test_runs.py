@@ -39,6 +39,15 @@ def test_a_copy_is_no_second_run(tmp_path: Path) -> None:
     assert inputs.left_out == [f"{tmp_path / 'older' / 'pong.csv'}: begins with the same episodes as {path}"]
 
 
+def test_a_copy_without_its_record_stands_back(tmp_path: Path) -> None:
+    # Mutation: the first of equally long logs, whose protocol, seed and length nobody knows.
+    path = write_run(tmp_path / "orig", "pong", 1, 5000)
+    (tmp_path / "backup").mkdir()
+    shutil.copy(path, tmp_path / "backup")
+    (run,) = read_inputs([tmp_path]).runs
+    assert run.path == path and run.record
+
+
 def test_what_went_on_from_a_copy_is_no_second_run(tmp_path: Path) -> None:
     # Mutation: compare all episodes of the shorter one.
     scores = list(range(300))
