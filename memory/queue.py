@@ -1,7 +1,7 @@
 """The learner's queue: each chunk is learned from once, the oldest first. For agents that learn from fresh rows."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.ring import tensor_of
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
@@ -38,7 +38,7 @@ class Queue(Buffer):
         self.inserted = 0
         self._batch_size = batch_size
         self._waiting: deque[tuple[ChunkId, Chunk]] = deque()
-        self._remembered: set[ChunkId] = set()
+        self._remembered = {}
 
     @property
     def rows(self) -> int:
@@ -47,7 +47,7 @@ class Queue(Buffer):
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Let a chunk wait behind all others; leave out a chunk without a row to learn from."""
-        self._remembered.discard(chunk_id)
+        self._remembered.pop(chunk_id, None)
         self.inserted += 1
         if not self.spec.learnable(chunk.rows["step_type"]).any():
             return
@@ -113,18 +113,3 @@ class Queue(Buffer):
             torch.tensor(ids, dtype=torch.int64).reshape(-1, 2),
             torch.zeros(len(ids), self.spec.samples),
         )
-
-    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        """As `Buffer.restore`."""
-        check_checkpoint(checkpoint, self.spec, newest)
-        self.inserted = checkpoint.first
-        ids = (ChunkId(*numbers) for numbers in checkpoint.ids.tolist())
-        self._remembered = {chunk_id for chunk_id in ids if chunk_id.sequence <= newest[chunk_id.actor]}
-
-    def remembers(self, chunk_id: ChunkId) -> bool:
-        """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
-        return chunk_id in self._remembered
-
-    def forget(self, read: Mapping[int, int]) -> None:
-        """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
-        self._remembered = {kept for kept in self._remembered if kept.sequence > read.get(kept.actor, 0)}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.ring import Ring, tensor_of
@@ -57,7 +57,7 @@ class Replay(Buffer):
         self._largest = torch.ones(1, dtype=torch.float64, device=device) if new_at_largest else None  # priority so far
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
-        self._remembered: dict[ChunkId, Tensor] = {}
+        self._remembered = {}
         self._sampled: Tensor | None = None  # insertions before each chunk of the newest batch
         self.inserted = 0  # chunks, ever
         self.size = 0  # samples that can be drawn
@@ -161,30 +161,12 @@ class Replay(Buffer):
         return Checkpoint(self.inserted - len(held), ids, stacked, extra)
 
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        """Prepare an empty replay for the chunks of a checkpoint, which are added next, in their old order.
-
-        Chunks beyond the `newest` sequence number of their actor are lost, and others may come under their ids. Raises
-        ValueError for a checkpoint that no replay of this spec has written.
-        """
-        check_checkpoint(checkpoint, self.spec, newest)
+        """As `Buffer.restore`."""
+        super().restore(checkpoint, newest)
         if self._largest is not None and (largest := checkpoint.extra.get("largest")) is not None:
             if largest.shape != (1,) or largest.dtype != torch.float64 or not 1 <= largest.item() < torch.inf:
                 raise ValueError("the replay's largest priority is no finite number from 1 on")
             self._largest.copy_(largest)
-        self.inserted = checkpoint.first
-        for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
-            if sequence <= newest[actor]:
-                self._remembered[ChunkId(actor, sequence)] = priorities
-
-    def remembers(self, chunk_id: ChunkId) -> bool:
-        """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
-        return chunk_id in self._remembered
-
-    def forget(self, read: Mapping[int, int]) -> None:
-        """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
-        for actor, sequence in list(self._remembered):
-            if sequence <= read.get(actor, 0):
-                del self._remembered[ChunkId(actor, sequence)]
 
     def check_valid(self) -> None:
         """Raise ValueError if the tree, the counts and the ring disagree."""

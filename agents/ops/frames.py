@@ -93,6 +93,8 @@ def stacks(obs: Tensor, step_type: Tensor, size: int) -> Tensor:
 def _blank(frames: Tensor, mask: Tensor) -> None:
     """Zero, in place, the frames where a mask over their leading axes is true."""
     mask = mask.reshape(mask.shape + (1,) * (frames.dim() - mask.dim()))
+    if frames.dtype == torch.uint16:  # which PyTorch does not multiply; the bits of 0 are the same
+        frames = frames.view(torch.int16)
     if frames.is_floating_point():
         frames.masked_fill_(mask, 0)
     else:  # on a CPU 30 times as fast; floats cannot go this way, because 0 · NaN is NaN

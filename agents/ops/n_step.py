@@ -100,7 +100,7 @@ def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: T
         learnable = step_type[:-1] != LAST  # [T, B]
         ahead = gamma * discount[1:]  # [T, B]
         target = value[:-1]  # [T, B]
-        for _ in range(n):
+        for _ in range(min(n, len(learnable))):  # what is further ahead is beyond the rows
             following = torch.cat((target[1:], value[-1:]))  # [T, B]
             target = torch.where(learnable, reward[1:] + ahead * following, value[:-1])
         return Targets(target, target - value[:-1], learnable)

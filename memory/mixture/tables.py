@@ -105,7 +105,7 @@ class PrioritisedTable(Table):
         """Let a sequence that was still to come be drawn, as often as before the restart."""
         priority = self._reserved.pop(slot, None)
         for position in np.flatnonzero(self.slots == slot):
-            self._set(int(position), self.largest if priority is None else torch.tensor(priority))
+            self._set(int(position), self.largest if priority is None else torch.tensor(priority, dtype=torch.float64))
 
     def _give_up(self, position: int) -> None:
         self._reserved.pop(int(self.slots[position]), None)

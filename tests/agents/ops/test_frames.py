@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import FIRST
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
+from rainbow_iqn_apex.memory.rows import DTYPES
 from tests.ground_truth import frames as truth
 from tests.ground_truth.episodes import random_stream
 
@@ -47,7 +48,7 @@ def check_stack_at(function: StackAt, rows: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("dtype", [getattr(torch, name) for name in DTYPES])
 def test_pushed_stacks_are_those_of_the_episodes(size: int, dtype: torch.dtype) -> None:
     check_push(push_frame, size, dtype)
 
