@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture import saved
 from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features, Measure
-from rainbow_iqn_apex.memory.mixture.pool import Pool, Reserved
+from rainbow_iqn_apex.memory.mixture.pool import Pool
 from rainbow_iqn_apex.memory.mixture.spec import (
     ELITE,
     QUEUE,
@@ -240,7 +240,7 @@ class Mixture(Buffer):
         ids = [ChunkId(*numbers) for numbers in checkpoint.ids.tolist()]
         slots, numbers = state.slots.tolist(), state.numbers.tolist()
         coming = [at for at, chunk_id in enumerate(ids) if chunk_id.sequence <= newest[chunk_id.actor]]
-        self._pool.reserve(Reserved(ids[at], slots[at], numbers[at]) for at in coming)
+        self._pool.reserve((ids[at], slots[at], numbers[at]) for at in coming)
         for at in coming:
             self._reserve(slots[at], numbers[at], float(checkpoint.priorities[at, 0]))
         if self._chooses:

@@ -26,14 +26,6 @@ class Sequences(NamedTuple):
     numbers: Tensor  # [B] int64, insertions before each
 
 
-class Reserved(NamedTuple):
-    """A slot whose sequence is still to come."""
-
-    id: ChunkId
-    slot: int
-    number: int
-
-
 class Pool:
     """Room for `size` sequences on a device; raises ValueError for a spec whose chunks are not one sample each.
 
@@ -78,8 +70,8 @@ class Pool:
         self.steps[slot] = (middle != StepType.LAST).sum()
         self.here[slot] = True
 
-    def reserve(self, entries: Iterable[Reserved]) -> None:
-        """Reserve slots of an empty pool; a table must `retain` each of them."""
+    def reserve(self, entries: Iterable[tuple[ChunkId, int, int]]) -> None:
+        """Reserve slots of an empty pool for sequences of these numbers; a table must `retain` each of them."""
         for chunk_id, slot, number in entries:
             self.ids[slot] = chunk_id
             self.numbers[slot] = number
