@@ -27,7 +27,7 @@ def module_exists(place: str) -> bool:
     _find_modules_here()
     try:
         return find_spec(module) is not None
-    except Exception:  # noqa: BLE001 - a package's own code failed: `load` names the failure
+    except (Exception, SystemExit):  # noqa: BLE001 - a package's own code failed: `load` names the failure
         return True
 
 
@@ -41,7 +41,7 @@ def load(option: str, place: str) -> Any:
     _find_modules_here()
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:  # any error: it is other people's code
+    except (Exception, SystemExit) as error:  # any error: it is other people's code
         raise UserError(f"{option}: {place} cannot be imported: {name_error(error)}") from error
 
 

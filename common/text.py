@@ -23,8 +23,13 @@ def name_error(error: BaseException) -> str:
 def name_exit(error: SystemExit) -> str:
     """Return a line about others' code that has called `sys.exit`, which is no end in good order."""
     frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if not frame.filename.startswith("<")), frames[-1])
-    return f"{last.filename}, line {last.lineno}, ends the program by SystemExit: an error belongs there"
+    last = next((frame for frame in reversed(frames) if "_sitebuiltins" not in frame.filename), frames[-1])
+    return f"{last.filename}, line {last.lineno}, has called sys.exit: environments and agents must raise an error"
+
+
+def printable(text: str) -> str:
+    """Return a text in which what is not Unicode, as names of files may be, is written as in Python."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def counted(number: int, noun: str) -> str:

@@ -12,6 +12,8 @@ A new environment is a folder and one line in `environments.registry`.
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
@@ -91,6 +93,11 @@ def next_row(obs: Array, reward: float, end: str) -> Row:
     return Row(obs, StepType.LAST if end else StepType.MID, reward, 0.0 if end == "game_over" else 1.0)
 
 
+def act(environment: Environment, action: int | Array) -> Row:
+    """Act once, with an action of the environment's own: it may scale an array in place, where others need it."""
+    return environment.step(action.copy() if isinstance(action, np.ndarray) else action)
+
+
 def gained(environment: Environment, row: Row) -> float:
     """Return what the step that led to a row adds to the score: its reward, unless the environment tells otherwise."""
-    return float(getattr(environment, "gained", row.reward))  # a NumPy float32 would add up in 24 bits
+    return float(getattr(environment, "gained", row.reward))  # sums of NumPy's float32 lose digits

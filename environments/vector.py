@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.interface import ENDS, Environment, gained
+from rainbow_iqn_apex.environments.interface import ENDS, Environment, act, gained
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.hindsight import Judge
@@ -96,8 +96,7 @@ class VectorEnvironment:
         stepped = range(len(self.environments)) if envs is None else envs
         for env, action in zip(stepped, actions, strict=True):
             environment = self.environments[env]
-            own = action.copy() if isinstance(action, np.ndarray) else action  # which it may scale in place
-            row = self._checked(environment.step(own))
+            row = self._checked(act(environment, action))
             self._scores[env].add(gained(environment, row))
             if row.step_type == StepType.LAST:
                 if (end := getattr(environment, "end", "")) not in ENDS:

@@ -66,8 +66,6 @@ class Buffer(Protocol):
     turnover: int  # chunks, after whose insertion a checkpoint is due, as the log holds them until then
     inserted: int  # chunks, ever
     capacity: int  # rows that may be learned from, when it is full
-    # Chunks of a restored checkpoint that are still to come, with their priorities; of all but a mixture.
-    _remembered: dict[ChunkId, Tensor] = {}  # noqa: RUF012
 
     @property
     def rows(self) -> int:
@@ -126,20 +124,12 @@ class Buffer(Protocol):
         Chunks beyond the `newest` sequence number of their actor are lost, and others may come under their ids. Raises
         ValueError for a checkpoint that no buffer of this spec has written.
         """
-        check_checkpoint(checkpoint, self.spec, newest)
-        self.inserted = checkpoint.first
-        for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
-            if sequence <= newest[actor]:
-                self._remembered[ChunkId(actor, sequence)] = priorities
 
     def remembers(self, chunk_id: ChunkId) -> bool:
-        """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
-        return chunk_id in self._remembered
+        """Whether a chunk belongs to the restored checkpoint and has not come yet."""
 
     def forget(self, read: Mapping[int, int]) -> None:
         """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
-        for kept in [kept for kept in self._remembered if kept.sequence <= read.get(kept.actor, 0)]:
-            del self._remembered[kept]
 
 
 def oldest_of(ids: Iterable[ChunkId]) -> dict[int, int]:

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.ring import tensor_of
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
 
 LOG_ROWS = 100_000  # at least, that the log may hold for the older of two checkpoints
 
 
-class Queue(Buffer):
+class Queue(RememberingBuffer):
     """Buffer of chunks that wait for their one update; a full queue drops its oldest chunk.
 
     A chunk is one sample. `capacity` counts rows, as for a replay, and `batch_size` the chunks of an update, None all
@@ -27,6 +28,7 @@ class Queue(Buffer):
     def __init__(
         self, spec: ChunkSpec, capacity: int, batch_size: int | None, generator: torch.Generator, device: torch.device
     ) -> None:
+        super().__init__()
         if spec.samples != 1:
             raise ValueError(f"a queue gives whole chunks, and these have {spec.samples} samples")
         self.spec = spec
@@ -38,7 +40,6 @@ class Queue(Buffer):
         self.inserted = 0
         self._batch_size = batch_size
         self._waiting: deque[tuple[ChunkId, Chunk]] = deque()
-        self._remembered = {}
 
     @property
     def rows(self) -> int:

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.ring import Ring, tensor_of
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
 
-class Replay(Buffer):
+class Replay(RememberingBuffer):
     """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
 
     A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
@@ -42,6 +43,7 @@ class Replay(Buffer):
         least_of_all: Callable[[Tensor], Tensor] | None = None,
         new_at_largest: bool = False,
     ) -> None:
+        super().__init__()
         self.spec = spec
         self._least_of_all = least_of_all
         self._learn_start = learn_start
@@ -57,7 +59,6 @@ class Replay(Buffer):
         self._largest = torch.ones(1, dtype=torch.float64, device=device) if new_at_largest else None  # priority so far
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
-        self._remembered = {}
         self._sampled: Tensor | None = None  # insertions before each chunk of the newest batch
         self.inserted = 0  # chunks, ever
         self.size = 0  # samples that can be drawn
@@ -161,12 +162,12 @@ class Replay(Buffer):
         return Checkpoint(self.inserted - len(held), ids, stacked, extra)
 
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        """As `Buffer.restore`."""
-        super().restore(checkpoint, newest)
+        """Prepare as `Buffer.restore` does, and take over the largest priority."""
         if self._largest is not None and (largest := checkpoint.extra.get("largest")) is not None:
             if largest.shape != (1,) or largest.dtype != torch.float64 or not 1 <= largest.item() < torch.inf:
                 raise ValueError("the replay's largest priority is no finite number from 1 on")
             self._largest.copy_(largest)
+        super().restore(checkpoint, newest)
 
     def check_valid(self) -> None:
         """Raise ValueError if the tree, the counts and the ring disagree."""

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, Stopped, UserError
-from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.common.text import name_error, name_exit
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -28,7 +28,8 @@ def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Ite
         raise
     except (Exception, SystemExit) as error:  # the latter by somebody's environment
         now = time.time()
-        failed = Event(now, f"failed ({name_error(error)})", is_alarm=True)
+        told = name_exit(error) if isinstance(error, SystemExit) else name_error(error)
+        failed = Event(now, f"failed ({told})", is_alarm=True)
         with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
             own = Report(role, number, this_host(), os.getpid(), began, now, ended=True)
             last = _read(store, number) or own

@@ -44,7 +44,7 @@ def _ends(program: str) -> Iterator[None]:
         yield
         code = 0
     except SystemExit as error:
-        code = error.code
+        code = error.code or 0
         raise
     finally:
         with suppress(RuntimeError):  # no room for a thread
@@ -55,7 +55,11 @@ def _leave(program: str, code: int) -> None:
     time.sleep(_LINGERS_S)  # unless Python has ended by then
     left = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
     if left:
-        print(f"{program}: ends without waiting for what runs on in it: {', '.join(left)}", file=sys.stderr, flush=True)
+        print(f"{program}: ends without waiting for these threads: {', '.join(left)}", file=sys.stderr, flush=True)
+        from multiprocessing import active_children
+
+        for child in active_children():
+            child.terminate()  # as Python does with daemons
         os._exit(code)
 
 

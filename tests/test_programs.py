@@ -165,8 +165,12 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path, module: str, told: str) 
 @pytest.mark.parametrize(
     ("body", "code", "told"),
     [
-        ("threading.Thread(target=threading.Event().wait, name='camera').start()", 0, "ends without .* in it: camera"),
-        ("sys.exit(0)", 1, r"/.*others\.py, line 3, ends the program by SystemExit: an error belongs there"),
+        (
+            "threading.Thread(target=threading.Event().wait, name='camera').start()",
+            0,
+            "ends without waiting for .*: camera",
+        ),
+        ("sys.exit(0)", 1, r"/.*others\.py, line 3, has called sys.exit: environments and agents must raise an error"),
     ],
 )
 def test_an_environment_neither_holds_a_program_nor_ends_it_in_good_order(

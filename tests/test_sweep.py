@@ -299,11 +299,15 @@ def test_what_an_earlier_start_has_printed_tells_nothing_of_this_one(folder: Pat
     (only,) = planned(folder / "s.yaml", folder / "r")
     lock = take(only)
     assert lock
-    (only.folder / LOG).write_text("[learner] [12:00] T = 300 / 1200\nlaunch_learner.py: error: --port-redis: taken\n")
+    lines = "[learner] Finished at T = 1200 already\n[learner] [12:00] T = 300 / 1200\nlearner.py: error: taken\n"
+    (only.folder / LOG).write_text(lines)
     process = SweepProcess(only, State(free_port(), 0), lock, None)
     process.popen.kill()
     process.popen.wait()
-    assert process.fault() == "it has printed nothing" and process.progress() == (0, "")
+    assert process.fault() == "it has printed nothing" and process.progress() == (0, "") and not process.has_finished()
+    with (only.folder / LOG).open("a") as file:
+        file.write("[learner] [12:00] Finished at T = 1200, weights 0\n" + "[actor 0] a line\n" * 2000)
+    assert process.has_finished()
 
 
 def test_a_run_that_another_sweep_has_at_work_is_waited_for(folder: Path, processes: Processes) -> None:

@@ -53,7 +53,7 @@ class Results:
         """Return a text that changes with a run's files."""
         with self._lock:
             run = self._find().get(title)
-        return f"{title} {run.sizes if run else []}"
+        return f"{title} {run.stamp if run else []}"
 
     def scores(self, titles: Sequence[str]) -> dict[str, Any]:
         """Return the score curves of some runs, and for the first of them the scores to compare with."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rainbow_iqn_apex.common.text import printable
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
@@ -149,7 +150,7 @@ class RunKey(NamedTuple):
     def title(self) -> str:
         """The run's name, for people and in addresses: UTF-8, which a folder's name need not be."""
         title = self.task if self.folder == "." else f"{self.folder}/{self.task}"
-        return title.encode(errors="backslashreplace").decode()
+        return printable(title)
 
 
 class RunFiles:
@@ -184,8 +185,8 @@ class RunFiles:
         return any(tail.has_more for tail in self._tails)
 
     @property
-    def sizes(self) -> list[tuple[int, int]]:
-        """What changes whenever its files do."""
+    def stamp(self) -> list[tuple[int, int]]:
+        """Identity and size of each file, which change whenever the file does."""
         found: list[tuple[int, int]] = []
         for tail in self._tails:
             with suppress(OSError):
@@ -207,7 +208,7 @@ class RunFiles:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
-                self.problem = str(error).encode(errors="backslashreplace").decode()[:300]  # a path need not be UTF-8
+                self.problem = printable(str(error))[:300]
         for tail in self._tails:
             if tail.is_too_long and not self.problem:
                 self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"

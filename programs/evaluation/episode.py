@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.common.errors import Stopped
-from rainbow_iqn_apex.environments.interface import Environment, gained
+from rainbow_iqn_apex.environments.interface import Environment, act, gained
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
@@ -57,5 +57,5 @@ def play_episode(
         rows = Rows.stack([row])
         watch(rows, state)
         output, state = policy.act(rows, state, None)
-        row = environment.step(codes[output.actions[0]] if codes else output.actions[0])
+        row = act(environment, codes[output.actions[0]] if codes else output.actions[0])
         score.add(gained(environment, row))

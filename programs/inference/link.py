@@ -65,23 +65,22 @@ class Link:
         self, address: Address, who: Asker, secret: bytes, tls: Tls | None, patience: Patience,
         check: Callable[[], None],
     ) -> None:  # fmt: skip
-        """`check` is called again and again until the server has greeted; what it raises ends that."""
+        """Call `check` while waiting for the greeting, and let what it raises pass."""
         self.address = address
         self._patience = patience
-        self._check = check
         self._in = bytearray()
-        self._socket = _connect(address, tls, patience.seconds)
+        self._socket = _connect(address, tls, patience.seconds, check)
         try:
-            self.welcome = self._greet(who, secret)
+            self.welcome = self._greet(who, secret, check)
         except BaseException:
             self.close()
             raise
 
-    def _greet(self, who: Asker, secret: bytes) -> Welcome:
-        challenge: Challenge = hear(self._greeting(), Challenge)
+    def _greet(self, who: Asker, secret: bytes, check: Callable[[], None]) -> Welcome:
+        challenge: Challenge = hear(self._greeting(check), Challenge)
         nonce = secrets.token_hex(16)
         self.send(say(Hello(proof(secret, "client", challenge.nonce), nonce, who.actor, who.evaluates)))
-        welcome: Welcome = hear(self._greeting(), Welcome)
+        welcome: Welcome = hear(self._greeting(check), Welcome)
         if not is_proof(welcome.proof, secret, "server", nonce):
             raise Refusal("the server does not know the run's secret")
         return welcome
@@ -105,10 +104,10 @@ class Link:
                 self._in += data
         return found
 
-    def _greeting(self) -> bytes:
+    def _greeting(self, check: Callable[[], None]) -> bytes:
         end = time.monotonic() + self._patience.seconds
         while (data := self.receive(_TICK_S, MOST_GREETING)) is None:
-            self._check()
+            check()
             if time.monotonic() >= end:
                 raise TimeoutError("the inference server does not answer")
         return data
@@ -119,19 +118,38 @@ class Link:
             self._socket.close()
 
 
-def _connect(address: Address, tls: Tls | None, seconds: float) -> socket.socket:
+def _connect(address: Address, tls: Tls | None, seconds: float, check: Callable[[], None]) -> socket.socket:
     if address.path and address.machine == this_host():
         with suppress(OSError):  # another machine may have the same name, or the socket may be in another container
             return _connect_here(address.path, seconds)
     if not address.port:
         raise ConnectionRefusedError("it serves its own machine alone")
-    link = socket.create_connection((address.host, address.port), LEAST_S)  # a busy server's kernel answers
+    try:
+        link = socket.create_connection((address.host, address.port), LEAST_S)  # the kernel of a busy server accepts it
+    except TimeoutError as error:  # is no reason for more patience
+        raise ConnectionError("its host does not answer") from error
     tcp.prepare(link)
-    if tls is None:
-        return link
-    link.settimeout(seconds)
+    return link if tls is None else _encrypted(link, address, tls, seconds, check)
+
+
+def _encrypted(
+    link: socket.socket, address: Address, tls: Tls, seconds: float, check: Callable[[], None]
+) -> ssl.SSLSocket:
+    end = time.monotonic() + seconds
     context = ssl.create_default_context(cafile=tls.ca_certs)
-    return context.wrap_socket(link, server_hostname=address.host)
+    wrapped = context.wrap_socket(link, server_hostname=address.host, do_handshake_on_connect=False)
+    try:
+        wrapped.settimeout(_TICK_S)
+        while True:
+            with suppress(TimeoutError):
+                wrapped.do_handshake()
+                return wrapped
+            check()
+            if time.monotonic() >= end:
+                raise TimeoutError("the inference server does not answer")
+    except BaseException:
+        wrapped.close()
+        raise
 
 
 def _connect_here(path: str, seconds: float) -> socket.socket:

@@ -16,7 +16,7 @@ from multiprocessing import resource_tracker
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.common.text import name_exit, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.programs import processor, stopping
 from rainbow_iqn_apex.programs.inference.listening import listening, server_tls
@@ -73,8 +73,8 @@ def _run_once(args: Args, left: threading.Event) -> int:
     """Run a server until it ends or the learner has left; return its exit code, 0 if the run is over."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()))
-    resource_tracker.ensure_running()  # which `start` would do else, and unblock the signal
-    with stopping.blocked(signal.SIGINT):  # Ctrl-C reaches the learner, too, which ends this process
+    resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks SIGINT
+    with stopping.blocked(signal.SIGINT):  # Ctrl-C also reaches the learner, which then ends the server
         process.start()
     while process.is_alive() and not left.wait(_LOOK_S):
         pass
@@ -100,6 +100,9 @@ def _serve(args: Args, learner: int) -> None:
         raise SystemExit(1) from None
     except (UserError, RunError, BrokerError, OSError) as error:
         print(f"Inference server: {error}", flush=True)
+        raise SystemExit(1) from error
+    except SystemExit as error:
+        print(f"Inference server: {name_exit(error)}", flush=True)
         raise SystemExit(1) from error
 
 

@@ -47,7 +47,10 @@ class Process:
 
     def has_finished(self) -> bool:
         """Return whether the learner has printed that it has come to the run's T-max."""
-        return bool(newest_with(r"^\[learner\] (\[\S+\] )?Finished at T = ", self._last_lines()))
+        with suppress(OSError), (self.run.folder / LOG).open("rb") as file:
+            file.seek(self._begins)
+            return any(re.match(rb"\[learner\] (\[\S+\] )?Finished at T = ", line) for line in file)
+        return False
 
     def progress(self) -> tuple[int, str]:
         """Return the agent steps that the learner has printed last, and its newest words about the score."""

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from rainbow_iqn_apex.common.text import printable
 from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Estimate
 from rainbow_iqn_apex.saber.report.groups import Group
 from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
-from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, printable, score_array
+from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, score_array
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
 from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
 from rainbow_iqn_apex.saber.results.task import Task

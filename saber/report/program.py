@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rainbow_iqn_apex.common.files import folder_to_write, replace_file
+from rainbow_iqn_apex.common.text import printable
 from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.curves import curve_figure
@@ -14,7 +15,6 @@ from rainbow_iqn_apex.saber.report.exports import all_exports
 from rainbow_iqn_apex.saber.report.figures import normalised_figures
 from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
-from rainbow_iqn_apex.saber.report.runs import printable
 from rainbow_iqn_apex.saber.report.sections import extent, render_report
 from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.report.svg import to_svg

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.text import printable
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.rows import Array
@@ -86,11 +87,6 @@ class Run:
         return {name: known for name, known in sorted(values.items()) if len(known) > 1}
 
 
-def printable(text: str) -> str:
-    """The text with what is not Unicode, as names of files may be, written as in Python."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def read_runs(path: Path, label: str | None, order: int) -> list[Run]:
     """Read a training log with its record: a run for each task that has been played to the end of an episode.
 
@@ -130,8 +126,10 @@ def score_array(episodes: Sequence[EpisodeRecord]) -> Array:
 
 
 def without_copies(runs: list[Run], notes: list[str]) -> list[Run]:
-    """Of logs that begin alike the longest, of equally long ones one with a record: a copy, a repetition with the same
-    seed or what went on from a copy is no further sample. Adds a line to `notes` for each log that is left out.
+    """Keep the longest of the logs that begin alike, and of equally long ones one with a record.
+
+    A copy, a repetition with the same seed or what went on from a copy is no further sample. Adds a line to `notes` for
+    each log that is left out.
     """
     kept: list[Run] = []
     for run in sorted(runs, key=lambda run: (-len(run.frames), run.record is None)):

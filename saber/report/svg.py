@@ -17,7 +17,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from rainbow_iqn_apex.saber.report.runs import printable
+from rainbow_iqn_apex.common.text import printable
 from rainbow_iqn_apex.saber.report.styles import Figure
 from rainbow_iqn_apex.saber.results.colours import LIGHT
 

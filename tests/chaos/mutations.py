@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker import lease, lua
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
-from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint
+from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -22,6 +22,7 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.tables import Table
 from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.learner.pace import StepPace
@@ -119,7 +120,7 @@ def _queue_forgotten() -> None:
     """A learner that resumes leaves out what waited."""
     restore = Queue.restore
 
-    def restore_nothing(self: Buffer, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+    def restore_nothing(self: RememberingBuffer, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
         restore(self, checkpoint._replace(ids=checkpoint.ids[:0], priorities=checkpoint.priorities[:0]), newest)
 
     Queue.restore = restore_nothing  # type: ignore[method-assign]
@@ -128,7 +129,7 @@ def _queue_forgotten() -> None:
 def _queue_taken_up_twice() -> None:
     """A learner that resumes takes all that is in the log for what waited."""
 
-    def remembers(self: Buffer, chunk_id: ChunkId) -> bool:  # noqa: ARG001
+    def remembers(self: RememberingBuffer, chunk_id: ChunkId) -> bool:  # noqa: ARG001
         return True
 
     Queue.remembers = remembers  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rainbow_iqn_apex.environments.interface import Environment, first_row, next_row
+from rainbow_iqn_apex.environments.interface import Environment, act, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
@@ -34,3 +34,4 @@ def test_an_environment_may_scale_its_actions_in_place() -> None:
     actions.setflags(write=False)  # as what an inference server answers
     vector.step(actions)
     assert environment.snapshot()["actions"].tolist() == actions.tolist()
+    act(cast(Environment, environment), actions[0])  # as evaluations do

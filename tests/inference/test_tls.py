@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.inference_servers import Address
 from rainbow_iqn_apex.programs.inference import link, peers
@@ -25,6 +25,18 @@ pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread"), pytest.m
 def variables(authority: Authority, name: str, *names: str) -> dict[str, str]:
     files = authority.client(name, *names)
     return {"INFERENCE_CERT": files["REDIS_CLIENT_CERT"], "INFERENCE_KEY": files["REDIS_CLIENT_KEY"]}
+
+
+def test_an_actor_may_be_stopped_where_nobody_answers_its_handshake() -> None:
+    # Mutation: a handshake in one piece.
+    def check() -> None:
+        raise Stopped
+
+    patience = Patience()
+    patience.seconds = link.MOST_S
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Stopped):
+        place = Address(0, "elsewhere", "", "127.0.0.1", silent.getsockname()[1], 0)
+        Link(place, Asker(1, False), b"", Tls(), patience, check)
 
 
 # Mutations that fail here: a client that does not verify (`CERT_NONE`), one that does not look at the name

@@ -61,6 +61,7 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--agent slip:LinearAgent", "--agent: slip:LinearAgent sets an option history, which does not exist"),
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
         ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),
+        ("--agent gone:Agent", "--agent: gone:Agent cannot be imported: SystemExit: 0"),
         ("--env corridor:nothing", "--env: corridor:nothing cannot be imported: AttributeError: "),
         ("--env corridor:ENDS", "--env: corridor:ENDS is no function that makes an environment"),
         ("--env corridor:make --corridor-length 1", "--corridor-length: must lie in 2 to 1000, is 1"),
@@ -76,6 +77,7 @@ def test_help_has_its_options(folder: Path) -> None:
 def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> None:
     # Mutation: let errors of the imported module pass.
     (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "gone.py").write_text("import sys\nsys.exit(0)\n")
     (folder / "slip.py").write_text((folder / "linear_agent.py").read_text().replace("history_length", "history"))
     (folder / "clash.py").write_text((folder / "corridor.py").read_text().replace("corridor_length", "hidden_size"))
     with pytest.raises(UserError) as caught:
@@ -187,7 +189,7 @@ def test_an_evaluation_names_the_line_that_leaves_it(folder: Path, monkeypatch: 
     agent = make_agent(parsed, open_environment(parsed, 7).spec, torch.device("cpu"), learns=True, seed=1)
     player = workers.EpisodePlayer(parsed, agent.model.state_dict(), threading.Event())
     monkeypatch.setattr(workers, "_player", player, raising=False)
-    with pytest.raises(RunError, match=r"leaving\.py, line \d+, ends the program by SystemExit"):
+    with pytest.raises(RunError, match=r"leaving\.py, line \d+, has called sys\.exit"):
         workers._play(workers.Task(0, 1))
 
 

@@ -168,6 +168,9 @@ def test_new_sequences_have_the_largest_priority_and_overwritten_ones_are_left_a
     batch = mixture.sample(None)._replace(generations=torch.tensor([0, 1, 2, 3]))
     mixture.learned(batch, torch.tensor([3.0, 0.5, 0.0, 2.0]))
     assert table.priorities().tolist() == [3.0, 0.5, 1e-9, 2.0, 1.0, 1.0]
+    table.reserve_priority(int(table.slots[2]), 0.0)
+    table.arrive(int(table.slots[2]))
+    assert table.priorities().tolist() == [3.0, 0.5, 1e-9, 2.0, 1.0, 1.0], "after a restart not a bit less"
     mixture.add(*sents[0]._replace(id=sents[0].id._replace(sequence=900)))
     mixture.learned(batch, torch.tensor([8.0, 0.25, 4.0, 2.0]))  # number 0 is held no more
     assert table.priorities().tolist() == [3.0, 0.25, 4.0, 2.0, 1.0, 1.0]
