@@ -82,6 +82,9 @@ class Stateful(Protocol):
         """Restore it."""
 
 
+BufferKind = Literal["replay", "queue", "mixture"]  # samples again and again, gives each chunk once, or both
+
+
 class Update(NamedTuple):
     """Result of one update."""
 
@@ -109,7 +112,7 @@ class Learnable(ABC):
     """Learns from batches of replayed rows: all that a trainer needs."""
 
     spec: ChunkSpec
-    buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
+    buffer: BufferKind = "replay"
     mixing: Mixing | None = None  # of an agent with a mixture
     new_at_largest = False  # of a prioritised replay: new samples get their priorities times the largest one so far
     steps_per_update: int | None = None  # agent steps that an update from a replay stands for; None: --replay-frequency

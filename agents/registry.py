@@ -76,7 +76,7 @@ def find_agent(name: str) -> Entry:
     options = getattr(found, "options_type", None)
     if not (isinstance(found, type) and isinstance(options, type) and issubclass(options, AgentOptions)):
         raise UserError(f"--agent: expected a class with options_type, derived from AgentOptions, got {place}")
-    if fault := fault_of(options):
+    if fault := fault_of(options) or options.table_fault():
         raise UserError(f"--agent: {place}: {fault}")
     module, _, class_name = place.partition(":")
     return Entry(options, module, class_name)

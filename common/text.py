@@ -24,7 +24,9 @@ def name_exit(error: SystemExit) -> str:
     """Return a line about others' code that has called `sys.exit`, which is no end in good order."""
     frames = traceback.extract_tb(error.__traceback__)
     last = next((frame for frame in reversed(frames) if "_sitebuiltins" not in frame.filename), frames[-1])
-    return f"{last.filename}, line {last.lineno}, has called sys.exit: environments and agents must raise an error"
+    code = f"({one_line(error.code)})" if isinstance(error.code, str) else ""
+    place = f"{last.filename}, line {last.lineno}"
+    return f"{place}, has called sys.exit{code}: environments and agents must raise an error"
 
 
 def printable(text: str) -> str:

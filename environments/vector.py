@@ -101,7 +101,7 @@ class VectorEnvironment:
             if row.step_type == StepType.LAST:
                 if (end := getattr(environment, "end", "")) not in ENDS:
                     raise UserError(f"--env: an episode has ended, and its `end` is {end!r}; expected one of {ENDS}")
-                ended[env] = row
+                ended[env] = row._replace(obs=row.obs.copy())  # `reset` may write into the same array
                 episodes.append(self._scores[env].record(env, self._episodes[env], end))
                 self._episodes[env] += 1
                 row = self._begin(env)

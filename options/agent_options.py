@@ -61,6 +61,17 @@ class AgentOptions:
     WAITS_FOR_ROWS: ClassVar[bool] = False  # even without lockstep, no update is made before its steps were played
 
     @classmethod
+    def table_fault(cls) -> str:
+        """Return which of the tables above has another form than it should; empty if none has."""
+        for name in ("DEFAULTS", "VECTORS", "CPU", "FAST"):
+            if not isinstance(getattr(cls, name), dict):
+                return f"expected {name} to be a dict of values by option"
+        for name in ("CPU", "FAST"):
+            if not all(isinstance(each, tuple) and len(each) == 2 for each in getattr(cls, name).values()):
+                return f"expected {name} to hold a pair for each option: the value, and why"
+        return "" if isinstance(cls.UNUSED, Set) else "expected UNUSED to be a set of options"
+
+    @classmethod
     def misnamed(cls, common: Set[str]) -> list[str]:
         """Return the names in the tables above that are neither common options nor the agent's own."""
         named = {*cls.DEFAULTS, *cls.VECTORS, *cls.CPU, *cls.FAST, *cls.UNUSED}

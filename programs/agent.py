@@ -1,8 +1,10 @@
 """Makes an agent of the settings, on the device that they name."""
 
+from typing import get_args
+
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
+from rainbow_iqn_apex.agents.interface import Agent, BufferKind, EnvironmentSlot, Setup
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.registry import find_agent
@@ -51,4 +53,8 @@ def _checked(name: str, agent: object) -> Agent:
             raise UserError(f"--agent: {name} sets no {attribute}, a {kind.__name__}, in its constructor")
     if not isinstance(agent.parts.get("model"), Network):
         raise UserError(f"--agent: {name} has no parts['model'] that is a Network (agents/networks/network.py)")
+    if "generator" not in agent.parts:
+        raise UserError(f"--agent: {name} has no parts['generator'], so a resumed run would draw other numbers")
+    if agent.buffer not in (kinds := get_args(BufferKind)):
+        raise UserError(f"--agent: {name} has the buffer {agent.buffer!r}; choose from {', '.join(kinds)}")
     return agent

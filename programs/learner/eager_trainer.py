@@ -3,7 +3,7 @@
 import torch
 
 from rainbow_iqn_apex.agents.interface import Update
-from rainbow_iqn_apex.common.errors import DivergedError
+from rainbow_iqn_apex.common.errors import DivergedError, UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.programs.learner.trainer_base import LARGEST_LAG, Metrics, Trainer, Turn
 
@@ -28,6 +28,8 @@ class EagerTrainer(Trainer):
 
     def _update(self, turn: Turn, batch: Batch) -> Update:
         update = self._agent.update(batch.to(self._device) if self._copies else batch, turn.progress)
+        if not isinstance(update, Update) or not all(_is_metric(each) for each in update.metrics.values()):
+            raise UserError("--agent: expected `update` to return Update(priorities, {name: 0-d tensor})")
         self._agent.count_update(turn.step)
         return update
 
@@ -41,6 +43,10 @@ class EagerTrainer(Trainer):
         if priorities is not None and not priorities.isfinite().all():
             raise DivergedError
         self._buffer.learned(batch, priorities)
+
+
+def _is_metric(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 0
 
 
 def lag(turn: Turn, batch: Batch, device: torch.device) -> Metrics:

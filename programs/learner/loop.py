@@ -61,6 +61,7 @@ class Learner(Rounds):
 
     def _publish(self) -> None:
         with self._clock.part("publish"):
+            self._saver.check_finite()  # or actors would fail by these weights, and be blamed
             self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
             self._announce()
         with self._clock.part("save"):

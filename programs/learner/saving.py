@@ -90,10 +90,15 @@ class Saver:
         self._save(self._gather())
 
     def _gather(self) -> Gathered:
-        self._check()
-        if not all(part.isfinite().all() for part in self._agent.model.state_dict().values()):
-            raise DivergedError("a weight")  # of an agent whose metrics did not show it
+        self.check_finite()
         return self._shared.gather()
+
+    def check_finite(self) -> None:
+        """Raise DivergedError if a metric or a weight is not finite: of some agents no metric shows it."""
+        self._check()
+        # What is not finite makes its sum so, which takes a thirtieth of the time on a CPU.
+        if not all(part.sum().isfinite() for part in self._agent.model.state_dict().values()):
+            raise DivergedError("a weight")
 
     def _save(self, gathered: Gathered) -> None:
         self._client.trim(self._write_checkpoint(gathered))

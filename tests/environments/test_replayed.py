@@ -25,6 +25,28 @@ class Scaling(ReplayedEnvironment):
         return next_row(np.zeros(1, np.float32), 0.0, "")
 
 
+class Reusing(Scaling):
+    """Writes all observations into one array; an episode takes a step."""
+
+    seen = np.zeros(1, np.float32)
+
+    def begin(self, seed: int) -> Row:  # noqa: ARG002
+        self.seen[:] = 1
+        return first_row(self.seen)
+
+    def play(self, action: Any) -> Row:  # noqa: ARG002
+        self.seen[:], self.end = 2, "time_limit"
+        return next_row(self.seen, 0.0, self.end)
+
+
+def test_an_environment_may_use_one_array_for_all_observations() -> None:
+    # Mutation: keep the LAST row as it is, while `reset` writes the next FIRST one.
+    vector = VectorEnvironment([cast(Environment, Reusing("reusing", 0))])
+    vector.reset()
+    rows, ended, _ = vector.step(np.zeros((1, 1), np.float32))
+    assert ended[0].obs == 2 and rows.obs == 1
+
+
 def test_an_environment_may_scale_its_actions_in_place() -> None:
     # Mutations: hand over the agent's own array; save an action after it was played.
     environment = Scaling("scaling", 0)

@@ -59,6 +59,9 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--agent linear_agent:option", "--agent: expected a class with options_type"),
         ("--agent linear_agent:LinearAgent --rainbow-only 1 --learning-rate 0.1", "--rainbow-only: True contradicts"),
         ("--agent slip:LinearAgent", "--agent: slip:LinearAgent sets an option history, which does not exist"),
+        ("--agent set:LinearAgent", "--agent: set:LinearAgent: expected DEFAULTS to be a dict of values by option"),
+        ("--agent pair:LinearAgent", "--agent: pair:LinearAgent: expected CPU to hold a pair for each option: "),
+        ("--agent text:LinearAgent", "--agent: text:LinearAgent: expected UNUSED to be a set of options"),
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
         ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),
         ("--agent gone:Agent", "--agent: gone:Agent cannot be imported: SystemExit: 0"),
@@ -78,6 +81,10 @@ def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> No
     # Mutation: let errors of the imported module pass.
     (folder / "broken.py").write_text("1 / 0\n")
     (folder / "gone.py").write_text("import sys\nsys.exit(0)\n")
+    own = (folder / "linear_agent.py").read_text()
+    tables = {"set": "DEFAULTS = {1}", "pair": "CPU = {'discount': 0.9}", "text": "UNUSED = 'discount'"}
+    for name, table in tables.items():
+        (folder / f"{name}.py").write_text(own.replace("    learning_rate:", f"    {table}\n    learning_rate:"))
     (folder / "slip.py").write_text((folder / "linear_agent.py").read_text().replace("history_length", "history"))
     (folder / "clash.py").write_text((folder / "corridor.py").read_text().replace("corridor_length", "hidden_size"))
     with pytest.raises(UserError) as caught:
@@ -116,6 +123,8 @@ def test_what_makes_no_environment_is_refused_in_one_line(env: str, error: str, 
         ("self.parts = ", "parts = ", "sets no parts, a dict, in its constructor"),
         ('"model": ', '"net": ', "has no parts['model'] that is a Network (agents/networks/network.py)"),
         ("LinearAgent(Agent)", "LinearAgent", "is not derived from Agent (agents/interface.py)"),
+        ('"generator": ', '"numbers": ', "has no parts['generator'], so a resumed run would draw other numbers"),
+        ('buffer = "queue"', 'buffer = "Queue"', "has the buffer 'Queue'; choose from replay, queue, mixture"),
     ],
 )
 def test_an_agent_that_is_not_whole_is_refused_in_one_line(

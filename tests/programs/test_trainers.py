@@ -1,11 +1,14 @@
 """How updates are made, one operation after the other."""
 
 from functools import cache
+from typing import Any, cast
 
 import pytest
 import torch
 
+from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.ring import Ring
@@ -49,6 +52,17 @@ def test_an_update_on_the_cpu_copies_no_windows(monkeypatch: pytest.MonkeyPatch)
     make_trainer(agent, replay, 10, CPU)(turns([0.4, 0.5]))
     assert copied == []
     assert len(replay.sample(10, 0.4).obs) == agent.spec.sample_window and copied == ["obs"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, {}, Update(None, {"loss": cast(torch.Tensor, 0.5)}), Update(None, {"loss": torch.ones(3)})]
+)
+def test_what_an_update_returns_is_named(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: leave it to what the metrics are used for.
+    agent, replay = learning("rainbow_iqn")
+    monkeypatch.setattr(agent, "update", lambda *_: wrong)
+    with pytest.raises(UserError, match=r"^--agent: expected `update` to return Update\(priorities, "):
+        make_trainer(agent, replay, 10, CPU)(turns([0.4]))
 
 
 @pytest.mark.parametrize("words", [["rainbow"], ["rainbow_iqn"], ["rainbow_iqn", "--munchausen", "0.9"]], ids=" ".join)
