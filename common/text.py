@@ -29,7 +29,7 @@ def name_exit(error: SystemExit) -> str:
     return f"{place}, has called sys.exit{code}: environments and agents must raise an error"
 
 
-def printable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return a text in which what is not Unicode, as names of files may be, is written as in Python."""
     return text.encode(errors="backslashreplace").decode()
 

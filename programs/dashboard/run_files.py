@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rainbow_iqn_apex.common.text import printable
+from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
@@ -150,7 +150,7 @@ class RunKey(NamedTuple):
     def title(self) -> str:
         """The run's name, for people and in addresses: UTF-8, which a folder's name need not be."""
         title = self.task if self.folder == "." else f"{self.folder}/{self.task}"
-        return printable(title)
+        return encodable(title)
 
 
 class RunFiles:
@@ -208,7 +208,7 @@ class RunFiles:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
-                self.problem = printable(str(error))[:300]
+                self.problem = encodable(str(error))[:300]
         for tail in self._tails:
             if tail.is_too_long and not self.problem:
                 self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"

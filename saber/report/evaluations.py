@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rainbow_iqn_apex.common.text import printable
+from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Estimate
@@ -35,7 +35,7 @@ class Evaluation:
     @property
     def name(self) -> str:
         """The path for readers."""
-        return printable(str(self.path))
+        return encodable(str(self.path))
 
     @property
     def task(self) -> Task:
@@ -53,7 +53,7 @@ class Evaluation:
     @property
     def snapshot(self) -> str:
         """The snapshot's file for readers."""
-        return printable(Path(self.record.model).name)
+        return encodable(Path(self.record.model).name)
 
     @property
     def frames(self) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rainbow_iqn_apex.common.files import folder_to_write, replace_file
-from rainbow_iqn_apex.common.text import printable
+from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.curves import curve_figure
@@ -48,7 +48,7 @@ def write_report(
     lines += [f"agent: {agent.name}" for agent in results.agents] if len(results.agents) > 1 else []
     written = [*sorted(pages), f"{FIGURES}/", f"{TABLES}/"]
     lines.append(f"{extent(results)}: {', '.join(f'{folder}/{name}' for name in written)}")
-    return [printable(line) for line in lines]
+    return [encodable(line) for line in lines]
 
 
 def render_figures(results: Results) -> dict[str, str]:
@@ -93,4 +93,4 @@ def _write_all(folder: Path, files: dict[str, str]) -> None:
 def _write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         with replace_file(folder / name) as file:
-            file.write(printable(text).encode())
+            file.write(encodable(text).encode())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.text import printable
+from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.rows import Array
@@ -47,7 +47,7 @@ class Run:
     @property
     def name(self) -> str:
         """The path for readers."""
-        return printable(str(self.path))
+        return encodable(str(self.path))
 
     @cached_property
     def reached(self) -> int:

@@ -17,7 +17,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from rainbow_iqn_apex.common.text import printable
+from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.saber.report.styles import Figure
 from rainbow_iqn_apex.saber.results.colours import LIGHT
 
@@ -196,4 +196,4 @@ def _legend(picture: Picture, named: dict[str, Any], heading: str, width: int) -
 
 def _plain(text: str) -> str:
     """Return one of plotly's texts as it stands in a file: lines for <br>, characters for entities."""
-    return "\n".join(printable(unescape(line)) for line in text.split("<br>"))
+    return "\n".join(encodable(unescape(line)) for line in text.split("<br>"))
