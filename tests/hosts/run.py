@@ -17,7 +17,7 @@ import redis
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from tests.chaos.tap import Tap
 from tests.deadline import wait_until
-from tests.documents import Command, blocks, commands, documents, section
+from tests.documents import blocks, commands, documents, section
 from tests.hosts.network import Host, Network
 from tests.processes import ROOT, Process, clean_environment
 from tests.servers import SERVERS
@@ -126,14 +126,11 @@ class HostsRun:
     def _command(self, who: str) -> list[str]:
         program = "launch_learner.py" if who == LEARNER else "launch_actor.py"
         readme = commands("README.md", section(documents()["README.md"], "Several machines"))
-        (words,) = [list(command.words) for command in readme if _is(command, program)]
-        at = words.index("--host-redis")
-        words[at : at + 2] = ["--redis-url", f"rediss://{SERVER}:6379"]  # as its first step has it
+        (words,) = [list(command.words) for command in readme if program in command.words]
+        words += ["--redis-url", f"rediss://{SERVER}:6379"]  # as its sixth step has it
         if who != LEARNER:
             at = words.index("--id-actor")
             words[at : at + 2] = ["--id-eval-actor", "0"] if who == EVALUATOR else ["--id-actor", who]
-            at = words.index("--gpu-number")
-            del words[at : at + 2]  # there is none
         return words
 
     def printed(self, who: str) -> str:
@@ -200,10 +197,6 @@ class HostsRun:
             return [who for who, count in before.items() if self.lines(who) == count]
 
         wait_until(lambda: not silent(), lambda: f"a line of {silent()}\n{self.last_words()}", TOLD_S)
-
-
-def _is(command: Command, program: str) -> bool:
-    return program in command.words and "--host-redis" in command.words
 
 
 def _link_project(folder: Path) -> None:
