@@ -27,7 +27,7 @@ class PolicyLostError(RunError):
 class DivergedError(RunError):
     """Training has reached numbers that are not finite. The present weights are not worth a checkpoint."""
 
-    def __init__(self, what: str = "the loss") -> None:
+    def __init__(self, what: str) -> None:
         super().__init__(
             f"{what} is not finite, so training has diverged: the last checkpoint is from before; try a smaller "
             "learning rate or --max-gradient-norm"

@@ -141,7 +141,7 @@ class VectorEnvironment:
         for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
             environment.restore(section(arrays, f"env{env}."))
             score.restore(section(arrays, f"score{env}."))
-            if environment.end:
+            if getattr(environment, "end", ""):
                 raise ValueError(f"the episode of environment {env} is over, and a snapshot is taken within one")
         return Rows.stack(self._rows)
 

@@ -1,5 +1,6 @@
 """What a process needs of memory and disk beside what there is."""
 
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from rainbow_iqn_apex.common.errors import UserError
 
 _ACTOR_BYTES = 350_000_000  # with PyTorch, as of an inference server
 _ASKING_BYTES = 120_000_000  # without it
+_MEMINFO = Path("/proc/meminfo")
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 
 
@@ -48,7 +50,10 @@ def check_actor(args: Args) -> None:
 
 def available_memory() -> int:
     """Return the bytes that this process may still use of the machine's memory, or of its container's (Linux)."""
-    free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    try:
+        free = int(_MEMINFO.read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    except OSError:  # no Linux: all that the machine has
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:

@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+CLOSED = "The environment is closed"
+
 
 class Failing(gymnasium.Env[Any, Any]):
     """Episodes of five steps, of which there are no pictures."""
@@ -35,6 +37,9 @@ class Failing(gymnasium.Env[Any, Any]):
         return self._seen(), 1.0, self._step == 5, False, {}
 
     def render(self) -> None: ...
+
+    def close(self) -> None:
+        print(CLOSED, flush=True)
 
     def _seen(self) -> Any:
         return np.full(3, self._step / 5, np.float32)

@@ -149,6 +149,8 @@ def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert memory_needs.available_memory() == free // 2 - 300  # Mutation: count what was read from files as used
     (tmp_path / "memory.max").write_text("max\n")
     assert memory_needs.available_memory() > free // 2
+    monkeypatch.setattr(memory_needs, "_MEMINFO", tmp_path / "missing")
+    assert memory_needs.available_memory() > free, "all that the machine has"
 
 
 def test_an_actor_that_asks_fits_where_one_that_computes_does_not(

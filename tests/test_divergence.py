@@ -18,7 +18,10 @@ def assert_snapshots_are_finite(folder: Path) -> None:
 @pytest.mark.redis
 @pytest.mark.parametrize(
     ("words", "what"),
-    [([*SHORT_CHAIN, *TINY, "--lr-IQN", "1e14"], "loss"), ([*FAMILIES["impala"], "--lr-IMPALA", "1e14"], "value")],
+    [
+        ([*SHORT_CHAIN, *TINY, "--lr-IQN", "1e14"], "a priority"),
+        ([*FAMILIES["impala"], "--lr-IMPALA", "1e14"], "the value"),
+    ],
     ids=["rainbow_iqn", "impala"],
 )
 def test_a_loss_that_is_not_finite_ends_the_learner(
@@ -28,7 +31,7 @@ def test_a_loss_that_is_not_finite_ends_the_learner(
     with System(redis_port, run_name, tmp_path, words) as system:
         assert system.learner.finish(120) == 2, "the start script must not start it again"
     *_, last = system.printed(LEARNER).splitlines()
-    assert last.startswith(f"launch_learner.py: error: the {what} is not finite, so training has diverged")
+    assert last.startswith(f"launch_learner.py: error: {what} is not finite, so training has diverged")
     assert "Traceback" not in system.printed(LEARNER)
     assert_snapshots_are_finite(tmp_path)
 

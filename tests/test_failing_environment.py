@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.messages import Joined
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, decode, encode
 from rainbow_iqn_apex.programs.failure import failure_reported
-from tests.failing import FAILING
+from tests.failing import CLOSED, FAILING
 from tests.small import FAMILIES, FREE
 from tests.system import LEARNER, Run
 
@@ -71,6 +71,10 @@ def test_the_learner_names_the_actor_that_has_failed(
         learner.wait_for(f" sec); {why}; actor 0 is not running: python launch_actor.py ")
         assert learner.exit_code is None
         failing["actor"].clear()
-        run.start("0").wait_for("Actor 0 plays")
+        successor = run.start("0")
+        successor.wait_for("Actor 0 plays")
         learner.wait_until(lambda: why not in alerts(client, run_name), "the end of the alert")
         learner.wait_for("] T = ")
+        successor.terminate()
+        assert successor.finish(60) == 0
+        assert successor.output.count(CLOSED) >= 1  # Mutation: let the system end what it started

@@ -4,11 +4,13 @@ It plays each episode with the newest weights of its beginning. None of its rows
 keeps no state but the number of its last message: an episode under way is lost with its process.
 """
 
+import tempfile
 import threading
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rainbow_iqn_apex.agents.policy import Policy
@@ -34,7 +36,7 @@ from rainbow_iqn_apex.programs.actor.watching import make_view
 from rainbow_iqn_apex.programs.common import IntervalLog, joined, open_environment
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
 from rainbow_iqn_apex.programs.memory_needs import check_actor
-from rainbow_iqn_apex.programs.recording import EVALUATIONS
+from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,14 +96,14 @@ class EvaluationActor(Player):
 
     def _pull(self) -> None:
         """Wait until an episode is worth playing, and take over the newest weights."""
-        waiting = self._client.wait_reporter(f"the learner to read the scores of {self._client.title}")
+        reporter = self._client.wait_reporter(f"the learner to read the scores of {self._client.title}")
         while self._client.unread() >= _MOST_UNREAD:
-            self._client.pause(waiting)
+            self._client.pause(reporter)
             self._stop.wait(0.2)
         newest = self._client.wait_for_version(0)
-        waiting = self._client.wait_reporter("newer weights to evaluate")
+        reporter = self._client.wait_reporter("newer weights to evaluate")
         while newest == self._version and self._episodes >= _MOST_EPISODES:
-            self._client.wait_for_change(newest + 1, waiting)
+            self._client.wait_for_change(newest + 1, reporter)
             newest = self._client.newest_version()
         if newest != self._version:  # also older ones, of a learner that goes on from its checkpoint
             self._weights, version = fetch_weights(self._client, self._policy, max(0, newest), or_newest=True)
@@ -143,7 +145,7 @@ class EvaluationActor(Player):
 def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     """Evaluate the run of these settings until it is over or this process shall stop."""
     if args.record_evaluations:
-        open_environment(args, args.seed, recorded_by=EVALUATIONS).close()  # fails now, not after a wait
+        try_to_record(args, EVALUATIONS, Path(tempfile.gettempdir()))  # fails now, not after a wait
     check_actor(args)
     with joined(args, stop, "evaluation actor", args.id_eval_actor) as (client, run):
         _evaluate(args, client, run, stop)

@@ -1,7 +1,7 @@
 """The actor: plays, cuts its rows into chunks, appends them to its log, and pulls weights."""
 
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
@@ -106,11 +106,11 @@ class Actor(Player):
 
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
-        waiting = self._client.wait_reporter("the learner to read this actor's experience")
+        reporter = self._client.wait_reporter("the learner to read this actor's experience")
         with self._clock.part("wait"):
             newest = self._client.wait_for_version(self._round if self._limiter.synchronize else 0)
             while not self._limiter.may_play(self._round, newest, self._client.unread()):
-                self._client.wait_for_change(newest + 1, waiting)
+                self._client.wait_for_change(newest + 1, reporter)
                 newest = self._client.newest_version()
         lockstep = self._limiter.synchronize
         wanted = self._round if lockstep else newest
@@ -170,12 +170,13 @@ def run_actor(args: Args, stop: threading.Event) -> None:
 
 def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
-    environments = open_vector(args, seeds, args.id_actor)
-    policy, where = make_policy(args, environments.spec, derive_seed(args.seed, 2, args.id_actor), client, run, stop)
-    limiter = make_limiter(args, policy.spec, run.crews)
-    with make_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
-        clock = LoopClock(*PARTS)
-        rollout = Rollout(args, policy, environments, clock)
-        actor = Actor(args, actor_client, rollout, limiter, stop, clock)
-        print(f"Actor {args.id_actor} plays {args.entry(args.id_actor).task} on {where}", flush=True)
-        actor.play()
+    with closing(open_vector(args, seeds, args.id_actor)) as environments:
+        spec, seed = environments.spec, derive_seed(args.seed, 2, args.id_actor)
+        policy, where = make_policy(args, spec, seed, client, run, stop)
+        limiter = make_limiter(args, policy.spec, run.crews)
+        with make_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
+            clock = LoopClock(*PARTS)
+            rollout = Rollout(args, policy, environments, clock)
+            actor = Actor(args, actor_client, rollout, limiter, stop, clock)
+            print(f"Actor {args.id_actor} plays {args.entry(args.id_actor).task} on {where}", flush=True)
+            actor.play()

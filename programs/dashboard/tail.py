@@ -22,7 +22,7 @@ class Tail:
 
         A large file takes several calls.
         """
-        self.is_too_long = False  # nor if it is gone
+        self.has_more = self.is_too_long = False  # nor if it is gone
         with self.path.open("rb") as file:
             found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             known = self._offset and (found.st_dev, found.st_ino) == self._file

@@ -41,7 +41,7 @@ class EagerTrainer(Trainer):
     def _note(self, batch: Batch, update: Update) -> None:
         priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
         if priorities is not None and not priorities.isfinite().all():
-            raise DivergedError
+            raise DivergedError("a priority")
         self._buffer.learned(batch, priorities)
 
 

@@ -33,11 +33,10 @@ def summary(metrics: Iterable[Metrics], tags: Tags) -> dict[str, float]:
     found: dict[str, list[torch.Tensor]] = {}
     for made in metrics:
         for name, value in made.items():
-            if tag := tags.of(name):
-                found.setdefault(tag, []).append(value)
-    stacked = {tag: torch.stack(values).float() for tag, values in found.items()}
-    largest = tags.of(LARGEST_LAG)
-    return {tag: (each.max() if tag == largest else each.mean()).item() for tag, each in stacked.items()}
+            found.setdefault(name, []).append(value)
+    stacked = {name: torch.stack(values).float() for name, values in found.items()}
+    means = {name: (each.max() if name == LARGEST_LAG else each.mean()) for name, each in stacked.items()}
+    return {tag: mean.item() for name, mean in means.items() if (tag := tags.of(name))}
 
 
 class LearnerGauges:

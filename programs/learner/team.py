@@ -21,6 +21,7 @@ from torch import distributed as dist
 
 from rainbow_iqn_apex.agents.ops.ranks import Alone
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.text import one_line
 
 _MEETING_S = 60.0  # until all learners have come
 _LONGEST_S = 24 * 3600.0  # leases in Redis tell that a learner is gone, so a slow one is waited for
@@ -150,7 +151,9 @@ def join(environment: Mapping[str, str], device: torch.device, *, timeout_s: flo
             backend = "nccl"
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s))
         group = dist.new_group(timeout=timedelta(seconds=_LONGEST_S))
-    except (RuntimeError, ValueError) as error:
+    except ValueError as error:
+        raise UserError(f"WORLD_SIZE: {one_line(error)}; start the learners by torchrun, or unset it") from error
+    except RuntimeError as error:
         raise RunError(
             f"learner {rank}: not all {size} learners of WORLD_SIZE have come within {timeout_s:.0f} sec: start all of "
             "them by one torchrun, or one on each machine with the same address"

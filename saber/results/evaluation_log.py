@@ -149,6 +149,7 @@ class EvaluationLog:
             _write_record(self.path.with_suffix(".json"), self.record)
             self._record_written = True
         _write_episodes(self.path, [self._episodes[number] for number in sorted(self._episodes)])
+        self._added = False
 
 
 def write_evaluation(path: Path, record: EvaluationRecord, episodes: Sequence[EvaluatedEpisode]) -> None:

@@ -7,8 +7,9 @@ from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
-from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
+from tests.chain.environment import ChainEnvironment
 
 SHORT = 2  # seconds: episodes of 30 steps
 POLES = ("gymnasium:CartPole-v1",) * 11
@@ -110,6 +111,18 @@ def test_a_snapshot_of_another_number_of_environments_is_refused() -> None:
     vector.reset()
     with pytest.raises(ValueError, match="a snapshot of 2 environments for a vector of 1"):
         vector_of(POLES[:1]).restore(vector.snapshot())
+
+
+def test_an_environment_need_not_say_that_no_episode_has_ended() -> None:
+    # Mutation: read `end` of an environment that sets it at an episode's end alone.
+    class Unsaid(ChainEnvironment):
+        def restore(self, arrays: Arrays) -> None:
+            super().restore(arrays)
+            del self.end
+
+    vector = VectorEnvironment([ChainEnvironment(0)])
+    rows = vector.reset()
+    assert np.array_equal(VectorEnvironment([Unsaid(1)]).restore(vector.snapshot()).obs, rows.obs)
 
 
 def test_one_action_per_environment() -> None:

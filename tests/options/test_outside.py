@@ -12,6 +12,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.registry import find_environment
 from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation import workers
@@ -188,6 +189,9 @@ def test_an_environment_that_draws_nothing_cannot_be_filmed(
     parsed = args.parse(["--env", f"{module}:make"], "test", "")
     with pytest.raises(UserError, match=rf"^--record-evaluations: {module}:make {told}$"):
         try_to_record(parsed, "--record-evaluations", folder)
+    filmed = args.parse(["--env", f"{module}:make", "--id-eval-actor", "0", "--record-evaluations"], "test", "")
+    with pytest.raises(UserError, match=told):
+        run_evaluation_actor(filmed, threading.Event())
 
 
 def test_an_evaluation_names_the_line_that_leaves_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

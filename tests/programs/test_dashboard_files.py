@@ -50,7 +50,13 @@ def test_a_line_that_never_ends_is_passed(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"0" * (tail._AT_ONCE + 3) + b"\n1\n")
     reader = Tail(path)
-    assert [len(reader.read()[0]) for _ in range(2)] == [tail._AT_ONCE, 6] and not reader.has_more
+    assert len(reader.read()[0]) == tail._AT_ONCE and reader.has_more
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        reader.read()
+    assert not reader.has_more, "nor will it ever come"
+    (tmp_path / "elsewhere").rename(path)
+    assert len(reader.read()[0]) == 6 and not reader.has_more
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(

@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, shrunk
-from rainbow_iqn_apex.monitoring.metrics import Tags
+from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, Tags
 from rainbow_iqn_apex.programs.learner.eager_trainer import lag
 from rainbow_iqn_apex.programs.learner.gauges import summary
 from rainbow_iqn_apex.programs.learner.mixture_trainer import MixtureTrainer
@@ -200,6 +200,10 @@ def test_metrics_of_a_batch_that_lies_elsewhere_are_on_the_agents_device() -> No
 def test_the_largest_lag_of_several_updates_is_no_mean() -> None:
     made = [{"policy_lag": torch.tensor(own), "largest_policy_lag": torch.tensor(own)} for own in (9.0, 1.0, 2.0)]
     assert summary(made, Tags()) == {"train/policy_lag": 4, "train/largest_policy_lag": 9}
+    tags = Tags()
+    assert summary([], tags) == {}
+    found = summary([{f"m{i}": torch.tensor(1.0) for i in range(MOST_TAGS)}], tags)
+    assert len(found) == MOST_TAGS, "what no update has takes no place"
 
 
 def test_other_errors_do_not_make_batches_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,11 @@ def test_a_learner_without_the_others_ends_with_one_line(monkeypatch: pytest.Mon
     for rank in ("0", "1"):
         with pytest.raises(RunError, match=rf"^learner {rank}: not all 2 learners .* within 1 sec: [^\n]*$"):
             join({"WORLD_SIZE": "2", "RANK": rank}, CPU, timeout_s=1)
+    monkeypatch.delenv("MASTER_ADDR")  # Mutation: tell of others who are late
+    with pytest.raises(
+        UserError, match=r"^WORLD_SIZE: .* MASTER_ADDR .*; start the learners by torchrun, or unset it$"
+    ):
+        join({"WORLD_SIZE": "2", "RANK": "1"}, CPU, timeout_s=1)
 
 
 @pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "two", "RANK": "0"}], ids=str)

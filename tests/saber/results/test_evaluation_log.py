@@ -46,6 +46,19 @@ def test_the_csv_is_in_the_order_of_the_episodes(tmp_path: Path) -> None:
     assert json.loads(f"[{lines[48].rpartition(',')[0]}]") == [48, 1048, 12, 24, 48, 55]
 
 
+def test_what_is_written_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    with EvaluationLog(path, RECORD) as log:
+        log.add(1, episode(0))
+        log.write()
+        path.unlink()
+        log.write()
+        assert not path.exists()
+        log.add(2, episode(1))
+        log.write()
+    assert len(read_evaluation(path)) == 2
+
+
 def test_what_is_there_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     log_of(path, [0, 9, 4])
