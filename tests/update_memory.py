@@ -3,6 +3,7 @@
 python -m tests.update_memory --agent impala --replay-mix queue:0.5,elite:0.5:100
 """
 
+import ctypes
 import re
 import sys
 from collections.abc import Callable
@@ -33,6 +34,7 @@ def main() -> None:
     if agent.mixing:
         args = replace(args, memory_capacity=args.queue_size * args.batch_size * agent.spec.period)
     work = updates_of_mixture(args, agent) if agent.mixing else update_of(agent, args.batch_size)
+    ctypes.CDLL(None).malloc_trim(0)  # or the update would take what is free, and not be seen to
     before = resident("VmRSS")
     work()
     print(resident("VmHWM") - before, budget.update_bytes(args, agent, ATARI))
