@@ -25,7 +25,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Message
 from rainbow_iqn_apex.memory.wire import WireError
 
-READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
+READ_AHEAD = 256  # decoded messages, about 130 MB of chunks, at which a reader waits; in lockstep a round may be longer
 AT_ONCE = 8  # messages that are handed over together: waking the learner for each costs a tenth of decoding it
 _READ_COUNT = 128  # messages in one read, at least one of each stream: the server makes up the whole reply at once
 _LOOK_S = 1.0  # between two looks at the streams from which nothing comes

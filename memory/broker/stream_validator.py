@@ -22,6 +22,7 @@ class ProgressBound(NamedTuple):
 
     round: int  # newest weights version
     steps: int  # agent steps over all actors
+    rows: int = MOST  # of one actor between the ends of two rounds; an episode counts as one
 
 
 UNBOUNDED = ProgressBound(MOST, MOST)
@@ -45,6 +46,7 @@ class StreamValidator:
         self._missing = 0  # messages that were lost or left out, ever
         self._missing_before = 0  # of these, those before the end of the last round
         self._rows = 0  # rows of all chunks
+        self._rows_of_round = 0  # since a round ended
         self._episodes: dict[int, _Count] = {}  # by environment, since the actor joined
         self._missing_joined: int | None = None  # messages that were missing when the actor joined; None: it has not
 
@@ -66,9 +68,11 @@ class StreamValidator:
         match message:
             case Chunk(rows={"step_type": step_type}):
                 self._rows += len(step_type)
+                self._count(len(step_type), bound)
             case Episode(record=record) if record.get("actor", actor) != actor:
                 raise WireError("the episode is another actor's")
             case Episode(record={"env": int(env), "episode": int(number)}):
+                self._count(1, bound)
                 self._check_episode(env, number, bound)
             case RoundEnd(round=ended):
                 self._check_round(ended, bound)
@@ -86,7 +90,13 @@ class StreamValidator:
             raise WireError(f"the end of round {ended} does not follow that of round {self._round}")
 
     def _end_round(self, ended: int) -> None:
-        self._round, self._missing_before = ended, self._missing
+        self._round, self._missing_before, self._rows_of_round = ended, self._missing, 0
+
+    def _count(self, rows: int, bound: ProgressBound) -> None:
+        """Refuse what comes after all of a round: in lockstep the reader keeps a round's messages until it ends."""
+        self._rows_of_round += rows
+        if self._rows_of_round > bound.rows:
+            raise WireError(f"more than {bound.rows} rows have come since a round ended")
 
     def _check_episode(self, env: int, number: int, bound: ProgressBound) -> None:
         """Refuse an episode that cannot have been played yet, or whose number does not follow the newest one.

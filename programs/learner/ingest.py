@@ -9,8 +9,9 @@ from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
-from rainbow_iqn_apex.memory.messages import Episode
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.messages import MOST, Episode
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.episodes import Episodes
 from rainbow_iqn_apex.programs.learner.pace import Pace
@@ -40,6 +41,7 @@ class Ingest:
         self._progress = progress
         self._limiter = limiter
         self._pace = pace
+        self._most_rows = _most_rows(limiter, buffer.spec)
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = bound_of_earlier(args, progress, limiter, client.record.t_actors, client.record.t_learner)
         self.reader = client.inbox(
@@ -63,7 +65,7 @@ class Ingest:
         progress, earlier, limiter = self._progress, self._earlier, self._limiter
         round_ = max(progress.round, earlier.round)
         published = limiter.steps_before(round_) if limiter.synchronize else 0
-        return ProgressBound(round_, max(progress.T_actors, earlier.steps, published))
+        return ProgressBound(round_, max(progress.T_actors, earlier.steps, published), self._most_rows)
 
     def take_backlog(self) -> Waits:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
@@ -175,3 +177,11 @@ class Ingest:
             spec = self._buffer.spec
             played = chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period]
             self._progress.T_actors += int(np.count_nonzero(played != int(StepType.LAST)))
+
+
+def _most_rows(limiter: RateLimiter, spec: ChunkSpec) -> int:
+    """Return more rows than an actor sends in a round, also where Redis has lost the end of one and rows come again."""
+    if not limiter.synchronize:
+        return MOST
+    chunks = limiter.most_steps // spec.period + 2 * limiter.nb_env_per_actor
+    return 10 * chunks * spec.window

@@ -13,7 +13,7 @@ LIMITER = RateLimiter.of(synchronize=True, wanted_steps=ROUND, nb_env_per_actor=
 
 def earlier(*, saved: int, told: int, limiter: RateLimiter = LIMITER) -> tuple[int, int]:
     """Rounds and steps, for a snapshot of this many agent steps."""
-    round_, steps = bound_of_earlier(SETTINGS, Progress("id", saved // ROUND, saved), limiter, told)
+    round_, steps, _ = bound_of_earlier(SETTINGS, Progress("id", saved // ROUND, saved), limiter, told)
     return round_, steps
 
 
@@ -36,9 +36,9 @@ def test_where_redis_has_lost_the_record_only_the_length_of_the_run_is_known() -
 def test_a_replay_that_is_filled_again_may_reach_beyond_the_run() -> None:
     # Mutations: bound rounds, or steps, by T-max.
     refill = options.parse(["--T-max", "50000", "--learn-start", "40000"], "test", "")
-    round_, steps = bound_of_earlier(refill, Progress("id", 490, 49_000), LIMITER, 89_000)
+    round_, steps, _ = bound_of_earlier(refill, Progress("id", 490, 49_000), LIMITER, 89_000)
     assert (round_, steps) == (890 + 102, 89_000)
-    round_, steps = bound_of_earlier(refill, Progress("id", 890, 89_000), LIMITER, 0)
+    round_, steps, _ = bound_of_earlier(refill, Progress("id", 890, 89_000), LIMITER, 0)
     assert round_ >= 890 + 102 and steps >= 89_000
 
 
