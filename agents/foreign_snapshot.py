@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.networks.duelling import PUBLISHED
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
-from rainbow_iqn_apex.agents.optimisers import as_adam
 from rainbow_iqn_apex.common.option import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
@@ -131,7 +130,6 @@ def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str
 
 
 def _moments(name: str, state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
-    state = as_adam(state)
     moments = {key: state[key] for key in _MOMENTS}
     for key, tensor in moments.items():
         if not _is_tensor(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():

@@ -5,9 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Settings of the command line, and of the device.
-_OWN = ("lr", "initial_lr", "eps", "alpha", "betas", "fused", "capturable")
-
 
 class Optimiser(torch.optim.Optimizer):
     """Makes steps, and keeps its own settings when a state is loaded."""
@@ -36,7 +33,7 @@ class Optimiser(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments alone, onto the device where these settings want them."""
-        own = [{key: group[key] for key in _OWN if key in group} for group in self.param_groups]
+        own = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
         given = state_dict["param_groups"]  # PyTorch refuses another number of groups, in words
         groups = [*(group | kept for group, kept in zip(given, own, strict=False)), *given[len(own) :]]
         super().load_state_dict(state_dict | {"param_groups": groups})
@@ -101,16 +98,3 @@ class RMSProp(Adam):
         rate = torch.tensor(lr, device=device)
         on_gpu = device.type != "cpu"
         super().__init__(parameters, lr=rate, betas=(0.0, decay), eps=eps, fused=True, capturable=on_gpu)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the moments, also those that PyTorch's RMSprop has left in a run begun with it."""
-        states = {number: as_adam(state) for number, state in state_dict["state"].items()}
-        super().load_state_dict(state_dict | {"state": states})
-
-
-def as_adam(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a weight as Adam has it, also if PyTorch's RMSprop has left it."""
-    if "square_avg" not in state:
-        return state
-    squares = state["square_avg"]
-    return {"step": state["step"], "exp_avg": torch.zeros_like(squares), "exp_avg_sq": squares}

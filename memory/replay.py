@@ -58,15 +58,14 @@ class Replay(RememberingBuffer):
         self._tree = make_tree(self.slots * spec.samples, device)
         self._largest = torch.ones(1, dtype=torch.float64, device=device) if new_at_largest else None  # priority so far
         self._ids: list[ChunkId | None] = [None] * self.slots
-        self._learnable = [0] * self.slots
+        self._filled = 0  # slots
         self._sampled: Tensor | None = None  # insertions before each chunk of the newest batch
         self.inserted = 0  # chunks, ever
-        self.size = 0  # samples that can be drawn
 
     @property
     def rows(self) -> int:
         """Rows held, LAST rows among them, not counting prefixes and bootstrap rows."""
-        return sum(chunk_id is not None for chunk_id in self._ids) * self.spec.period
+        return self._filled * self.spec.period
 
     @property
     def room(self) -> int:
@@ -77,17 +76,16 @@ class Replay(RememberingBuffer):
         """Store a chunk in the place of the oldest one, with the priorities of a restored checkpoint, if it has any."""
         slot = self.inserted % self.slots
         self.ring.write(slot, chunk, self.inserted)
-        learnable = self.spec.learnable(chunk.rows["step_type"])  # [samples]
         priorities = self._remembered.pop(chunk_id, None)
         if priorities is None:
-            own = learnable.astype(np.float32) if chunk.priorities is None else chunk.priorities
+            own = chunk.priorities
+            if own is None:
+                own = self.spec.learnable(chunk.rows["step_type"]).astype(np.float32)  # [samples]
             priorities = tensor_of(own).to(self.device, torch.float64)
             if self._largest is not None:
                 priorities = priorities * self._largest
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
-        count = int(np.count_nonzero(learnable))
-        self.size += count - self._learnable[slot]
-        self._learnable[slot] = count
+        self._filled += self._ids[slot] is None
         self._ids[slot] = chunk_id
         self.inserted += 1
 
@@ -170,17 +168,17 @@ class Replay(RememberingBuffer):
         super().restore(checkpoint, newest)
 
     def check_valid(self) -> None:
-        """Raise ValueError if the tree, the counts and the ring disagree."""
+        """Raise ValueError if the tree, the chunks' names and the ring disagree."""
         self._tree.check_valid()
         leaves = self._tree.get(torch.arange(self.slots * self.spec.samples, device=self.device))
         kinds = self.ring.rows["step_type"].reshape(self.slots, self.spec.window).cpu().numpy()
         learnable = np.stack([self.spec.learnable(step_type) for step_type in kinds])
         learnable[[chunk_id is None for chunk_id in self._ids]] = False
-        if learnable.sum() != self.size or list(learnable.sum(axis=1)) != self._learnable:
-            raise ValueError(f"{self.size} samples counted, {learnable.sum()} held")
         if np.any(leaves.cpu().numpy()[~learnable.ravel()] != 0):
             raise ValueError("a LAST row or an empty slot has a priority")
         held = list(self._held())
+        if len(held) != self._filled:
+            raise ValueError(f"{self._filled} chunks counted, {len(held)} held")
         if len(set(held)) != len(held):
             raise ValueError("a chunk is held twice")
 

@@ -9,7 +9,6 @@ import torch
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.memory.environment_spec import Box
 from rainbow_iqn_apex.programs import snapshot
-from tests.agents.sequences import agent_of as impala
 from tests.agents.test_on_policy import Play, rounds
 from tests.agents.test_sac import agent_of, learned
 
@@ -56,23 +55,6 @@ def test_sac_keeps_its_critics(tmp_path: Path, capsys: pytest.CaptureFixture[str
         weights = dict(module.named_parameters())
         assert all(torch.equal(weight, weights[name]) for name, weight in own.named_parameters())
     assert torch.equal(other.temperature.price(), trained.temperature.price())
-
-
-def test_impala_keeps_the_moment_of_a_run_before_it_was_corrected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Mutation: take the names of Adam's moments alone.
-    trained, other = impala("impala"), impala("impala", seed=8)
-    weights = trained.parts["optimiser"].param_groups[0]["params"]
-    before = trained.parts["optimiser"] = torch.optim.RMSprop(weights, eps=1e-5)
-    for weight in weights:
-        weight.grad = torch.ones_like(weight)
-    before.step()
-    begin(other, trained, tmp_path)
-    assert capsys.readouterr().out == "RMSProp goes on with the snapshot's moments\n"
-    states = [of.parts["optimiser"].state_dict()["state"].values() for of in (other, trained)]
-    for found, wanted in zip(*states, strict=True):
-        assert torch.equal(found["exp_avg_sq"], wanted["square_avg"]) and found["step"] == 1
 
 
 def test_weights_alone_are_said_to_be_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

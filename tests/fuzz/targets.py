@@ -115,7 +115,7 @@ def _messages(args: options.Args) -> Target:
     def use(message: Message) -> None:
         if isinstance(message, Chunk):
             replay.add(ChunkId(0, next(sequence)), message)
-            if replay.size and replay.inserted % 50 == 0:
+            if replay._tree.total and replay.inserted % 50 == 0:
                 replay.check_valid()
                 weights = replay.sample(4, 0.5).weights
                 assert weights is not None and weights.isfinite().all()

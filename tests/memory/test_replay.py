@@ -120,7 +120,6 @@ class Model:
         oldest = {a: min(s.id.sequence for s in self.held if s.id.actor == a) for a in {s.id.actor for s in self.held}}
         assert replay.oldest() == oldest
         assert replay.rows == len(self.held) * self.spec.period
-        assert replay.size == sum(p > 0 for p in self.current().values())
 
 
 def assert_same(found: Tensor, expected: Array) -> None:
@@ -219,14 +218,14 @@ class OtherBeta(Replay):
         return super().sample(batch_size, progress / 2)
 
 
-class CountsAll(Replay):
+class CountsReplaced(Replay):
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         super().add(chunk_id, chunk)
-        self.size = self.rows
+        self._filled = self.inserted
 
 
 BROKEN = [
-    UpdatesOverwritten, ForgetsPriorities, ForgetsWhatIsToCome, ShiftsRows, MixesSamples, OtherBeta, CountsAll,
+    UpdatesOverwritten, ForgetsPriorities, ForgetsWhatIsToCome, ShiftsRows, MixesSamples, OtherBeta, CountsReplaced,
 ]  # fmt: skip
 
 

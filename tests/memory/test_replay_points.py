@@ -89,7 +89,7 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
 
 def test_an_empty_replay_says_so() -> None:
     replay, chunks = filled(0)
-    assert (replay.rows, replay.size, replay.oldest()) == (0, 0, {})
+    assert (replay.rows, replay.oldest()) == (0, {})
     assert len(replay.checkpoint().ids) == 0
     replay.check_valid()
     with pytest.raises(ValueError, match="nothing"):
@@ -105,7 +105,7 @@ def test_check_valid_notices_damage() -> None:
         replay, _ = filled(6)
         replay.check_valid()
         if damage == 0:
-            replay.size += 1
+            replay._filled += 1
         elif damage == 1:
             replay._ids[0] = replay._ids[1]
         elif damage == 2:
