@@ -177,14 +177,14 @@ def _is_command() -> bool:
     return Path(sys.argv[0]).name in _COMMANDS.values()
 
 
-def fail(program: str, error: UserError) -> NoReturn:
-    """Print a user's error, one line per bad setting, and leave with exit code 2.
+def fail(program: str, error: UserError, code: int = 2) -> NoReturn:
+    """Print a user's error, one line per bad setting, and leave.
 
     Any option may hold a URL by mistake, so passwords are removed here.
     """
     for line in str(error).splitlines():
         print(f"{program}: error: {hide_passwords(line)}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _kind(f: dataclasses.Field[Any]) -> str:

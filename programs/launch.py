@@ -18,6 +18,7 @@ from rainbow_iqn_apex.common.text import name_exit
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import standard_output
+from rainbow_iqn_apex.programs.restarted import has_worked
 
 Main = Callable[[Args, threading.Event], None]
 _LINGERS_S = 20.0  # a library that sends the last of something may need a while
@@ -28,8 +29,9 @@ def run_program(main: str, program: str, description: str, load: str = "") -> No
 
     `load`, written likewise, imports what only some settings need: while that loads, the signals end the process.
 
-    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training with its
-    settings has diverged, 3 an actor in lockstep has lost its inference server, and goes on when it is started again.
+    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, or not now, 2 the command is wrong, or training
+    with its settings has diverged, 3 an actor in lockstep has lost its inference server, and goes on when it is started
+    again.
     """
     program = command_line.name_of(program)
     with _ends(program), standard_output.checked(program):
@@ -101,7 +103,8 @@ def _work(run: Main, arguments: Args, program: str) -> None:
     try:
         run(arguments, stop_on_signals())
     except UserError as error:
-        command_line.fail(program, UserError(arguments.name_source(str(error))))
+        named = UserError(arguments.name_source(str(error)))
+        command_line.fail(program, named, 1 if has_worked() else 2)
     except DivergedError as error:
         command_line.fail(program, UserError(str(error)))  # the same settings would lead there again
     except (RunError, OSError) as error:  # OSError: a full disk, a results folder that was moved away

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.programs.restarted import has_worked
 
 _ACTOR_BYTES = 350_000_000  # with PyTorch, as of an inference server
 _ASKING_BYTES = 120_000_000  # without it
@@ -70,10 +71,12 @@ def _cached() -> int:
 
 
 def refuse(needs: list[Need], args: Args) -> None:
-    """Raise UserError if there is less than a process needs, and --force is not given."""
-    errors = [f"{need.remedy}: {need}; --force starts all the same" for need in needs if need.needed > need.there]
-    if errors and not args.force:
-        raise UserError("\n".join(errors))
+    """Raise UserError if there is less than a process needs, it has not worked before, and --force is not given."""
+    errors = [f"{need.remedy}: {need}" for need in needs if need.needed > need.there]
+    if errors and has_worked():  # since then, others have taken what is missing, and may give it back
+        print("\n".join(errors), flush=True)
+    elif errors and not args.force:
+        raise UserError("\n".join(f"{error}; --force starts all the same" for error in errors))
 
 
 def gigabytes(count: int) -> str:

@@ -153,6 +153,19 @@ def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert memory_needs.available_memory() > free, "all that the machine has"
 
 
+def test_what_has_worked_is_told_of_little_memory_and_not_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the kernel has killed it for want of memory, others hold what is missing."""
+    (tmp_path / "meminfo").write_text("MemAvailable: 1000 kB\n")
+    monkeypatch.setattr(memory_needs, "_MEMINFO", tmp_path / "meminfo")
+    with pytest.raises(UserError, match="start fewer actors on this machine"):
+        memory_needs.check_actor(options.parse([], "test", ""))
+    monkeypatch.setenv("RAINBOW_HAS_WORKED", "yes")
+    memory_needs.check_actor(options.parse([], "test", ""))
+    assert capsys.readouterr().out.startswith("start fewer actors on this machine: actor 0.3 GB of 0.0 GB free here\n")
+
+
 def test_an_actor_that_asks_fits_where_one_that_computes_does_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -117,8 +117,10 @@ exec cat > /dev/null
 """
 
 
-def test_a_host_that_was_there_is_waited_for_whatever_is_missing(tmp_path: Path) -> None:
-    # Mutation: end with exit code 2 where the folder is mounted a moment later than sshd answers.
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_host_that_was_there_is_waited_for_whatever_is_missing(is_restarted: bool, tmp_path: Path) -> None:
+    # Mutations: end with exit code 2 where the folder is mounted a moment later than sshd answers; know of no earlier
+    # process for this actor, to which the host was there.
     module = "rainbow_iqn_apex.programs.start.remote_messages"
     hello = f"import json; from dataclasses import asdict; from {module} import HELLO, present; "
     hello += "print(HELLO.decode() + json.dumps(asdict(present())), flush=True)"
@@ -134,6 +136,9 @@ esac
 """)
     ssh.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    if is_restarted:
+        (tmp_path / "calls").write_text("x\n")
+        path["RAINBOW_HAS_WORKED"] = "yes"
     words = ["-m", "rainbow_iqn_apex.programs.start.remote_actor", "node1", "/there", "127.0.0.1:6379", "0"]
     with Processes() as processes:
         actor = processes.start(*words, environment=clean_environment() | path)

@@ -54,7 +54,8 @@ def test_an_actor_that_lost_its_inference_server_is_started_again_at_once(workpl
 
 @pytest.mark.slow
 def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
-    # Mutations: count them among the actors that a run needs; leave them out of the stop.
+    # Mutations: count them among the actors that a run needs; leave them out of the stop; an actor that ends in good
+    # order has no more to do.
     workplace.stop_the_clock()
     program, *options = workplace.begin("--nb-eval-actors", 2, who="evaluator0")
     assert (program, options[:2]) == ("launch_actor.py", ["--id-eval-actor", "0"])
@@ -63,6 +64,7 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.wait_for_line(".*starting the learner and 1 actor.s. and 2 evaluation actor.s.; results go to .*")
     workplace.tell("evaluator0", 2)
     workplace.wait_for_line(".*evaluation actor 0 has ended with exit code 2; 1 of 2 still run")
+    workplace.pass_time(1000)
     workplace.tell("actor0", 0)
     workplace.wait_for_line(".* actor 0 has ended with exit code 0; 0 of 1 still run")
     (workplace.folder / "actor0.exit").unlink()
@@ -144,8 +146,9 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
 
 
 def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> None:
+    # Mutation: keep what was meant for the first start, and later delete a successor's run.
     workplace.stop_the_clock()
-    workplace.begin()
+    assert "--abandon-other-run" in workplace.begin("--abandon-other-run")
     workplace.pass_time(5.5)
     for name in ("learner", "actor"):
         (killed,) = workplace.processes(f"launch_{name}.py")
@@ -160,6 +163,7 @@ def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> 
         assert client.get("kept") == b"1"
     again = ("learner is here", "actor0 is here")
     workplace.wait_for(lambda: all(workplace.output.count(line) == 2 for line in again), "both again")
+    assert "--abandon-other-run" not in workplace.argv("actor0")
     workplace.stop()
     lines = workplace.output.splitlines()
     assert [line for line in lines if not re.match(r"start_learning_atari: |make_environment: |\[", line)] == []

@@ -10,6 +10,8 @@ for _ in {1..180}; do
   printf '%s\n' "$said"
   sleep 10
 done
+# Of a run that is there already, what is missing now (a server, room on a disk) is no mistake of the command.
+[[ $(status --json 2>/dev/null) != *'"status": '* ]] || export RAINBOW_HAS_WORKED=yes
 trap 'kill -TERM "$program"' TERM
 "$@" &
 program=$!

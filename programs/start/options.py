@@ -178,12 +178,16 @@ def continuation(script: Sequence[str], words: Sequence[str]) -> str:
     """Return the command that goes on with a run, to be copied into a shell; a call in Python by its name."""
     if script[-1].endswith("()"):
         return f"the same call of {script[-1]}"
-    kept = [
+    return shlex.join([*script, *lasting(words)])
+
+
+def lasting(words: Sequence[str]) -> list[str]:
+    """Return words without the option that is meant for one start: later the other run may be this one's successor."""
+    return [
         word
         for before, word in zip(["", *words], words, strict=False)
         if word.partition("=")[0] != _ONCE and not (before == _ONCE and not word.startswith("-"))
     ]
-    return shlex.join([*script, *kept])
 
 
 def parser() -> argparse.ArgumentParser:

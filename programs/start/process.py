@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.programs.restarted import HAS_WORKED
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 
@@ -16,7 +17,9 @@ _STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that
 _WRONG_COMMAND = 2
 _STARTS_S = 5  # a process that fails sooner would only fail again
 WORKS_S = 60  # a process that fails later has worked before
-_MOST_RESTARTS = 5  # without work in between
+_MOST_RESTARTS = 5  # of a process that has never worked
+_MOST_RETURNS = 20  # without work in between, of one that has: some 15 minutes
+_LONGEST_PAUSE_S = 60.0
 
 OpenWindow = Callable[[str, int], int | None]
 Clock = Callable[[], float]
@@ -34,16 +37,21 @@ class Process:
         name: str,
         command: Sequence[str],
         takes: Callable[[bytes], bool] = lambda _: False,
+        again: Sequence[str] = (),
         clock: Clock = time.monotonic,
     ) -> None:
-        """`takes` gets each line of the process first, and returns whether it need not be printed."""
+        """`takes` gets each line of the process first, and returns whether it need not be printed.
+
+        Where the command is another one when it is started `again`, that is given, too.
+        """
         self.name = name
         self.exit_code: int | None = None  # None while it runs, and before
         self.started = self.ended = 0.0  # by the clock
         self._clock = clock
-        self._command = command
+        self._command, self._again = command, again or command
         self._takes = takes
-        self._restarts = 0
+        self._has_worked = False
+        self._restarts = 0  # without work in between
         self._stopping = False
         self._popen: subprocess.Popen[bytes] | None = None
         self._output: Output | None = None
@@ -55,7 +63,7 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},  # or the lines would come in bursts
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | ({HAS_WORKED: "yes"} if self._has_worked else {}),
             start_new_session=True,
         )
         self.started, self.exit_code, self._output = self._clock(), None, None
@@ -83,15 +91,31 @@ class Process:
         return printable(self._output.last_line.decode(errors="replace")) if self._output else ""
 
     def may_go_on(self) -> bool:
-        """Return whether starting it again makes sense: it was killed, or has failed after it worked for a while."""
-        lived = self.ended - self.started
-        failed = self.exit_code not in (0, _WRONG_COMMAND, None)
-        killed = (self.exit_code or 0) > KILLED
-        return failed and (killed or lived >= _STARTS_S) and (lived >= WORKS_S or self._restarts < _MOST_RESTARTS)
+        """Return whether starting it again makes sense: it was killed, or has failed after it worked for a while.
+
+        One that has worked before meets what passes: a server that is away, a full disk.
+        """
+        if self.exit_code in (0, _WRONG_COMMAND, None):
+            return False
+        if self._has_worked or self._lived >= WORKS_S:
+            return self._lived >= WORKS_S or self._restarts < _MOST_RETURNS
+        return (self.exit_code > KILLED or self._lived >= _STARTS_S) and self._restarts < _MOST_RESTARTS
+
+    @property
+    def _lived(self) -> float:
+        return self.ended - self.started
+
+    def is_due(self) -> bool:
+        """Return whether it may be started again now: after ever longer pauses if that has been of no use yet."""
+        if self._lived >= WORKS_S or not self._has_worked:
+            return True
+        return self._clock() - self.ended >= min(2.0 ** (self._restarts - 1), _LONGEST_PAUSE_S)
 
     def start_again(self, open_window: OpenWindow) -> None:
         """Start it again."""
-        self._restarts = 1 if self.ended - self.started >= WORKS_S else self._restarts + 1
+        self._command = self._again
+        self._has_worked |= self._lived >= WORKS_S
+        self._restarts = 1 if self._lived >= WORKS_S else self._restarts + 1
         self.start(open_window)
 
     def ask_to_stop(self) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
+from rainbow_iqn_apex.programs.restarted import HAS_WORKED, has_worked
 from rainbow_iqn_apex.programs.start.hosts import Host
 from rainbow_iqn_apex.programs.start.remote_messages import BEAT_S
 from rainbow_iqn_apex.programs.start.ssh import Connection, LostError
@@ -31,10 +32,10 @@ class RemoteActor:
 
     def __init__(self, host: Host, redis: str, db: int, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self._host, self._redis, self._db, self._words = host, redis, db, words
-        self._secrets = {name: environment[name] for name in (USERNAME, PASSWORD) if environment.get(name)}
+        self._told = {name: environment[name] for name in (USERNAME, PASSWORD, HAS_WORKED) if environment.get(name)}
         self._stop = False
         self._is_there = False  # the other side, over the newest connection
-        self._was_there = False  # over any of them
+        self._was_there = has_worked()  # over any of them, or of those of an earlier process
         self._reader = select.poll()
         self._reader.register(1, 0)  # reports only that nobody reads our lines any more
 
@@ -72,7 +73,7 @@ class RemoteActor:
             connection.take = _hand_on
             connection.greet()
             self._is_there = self._was_there = True
-            connection.start(self._words, self._db, self._secrets)
+            connection.start(self._words, self._db, self._told)
             beat = stopping = 0.0
             while (code := connection.exit_code()) is None:
                 now = time.monotonic()

@@ -132,9 +132,9 @@ class Connection:
                 f"machine {here.release}, {here.commit}; bring both to the same"
             )
 
-    def start(self, words: Sequence[str], db: int, secrets: dict[str, str]) -> None:
-        """Start an actor there, with these options."""
-        environment = secrets | {"REDIS_URL": f"redis://127.0.0.1:{self._port}/{db}"}
+    def start(self, words: Sequence[str], db: int, told: dict[str, str]) -> None:
+        """Start an actor there, with these options, and variables besides."""
+        environment = told | {"REDIS_URL": f"redis://127.0.0.1:{self._port}/{db}"}
         self._send(json.dumps(asdict(Order(list(words), environment))).encode() + b"\n")
 
     def beat(self) -> None:

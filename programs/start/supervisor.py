@@ -8,14 +8,13 @@ from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER
-from rainbow_iqn_apex.programs.start.options import StartOptions
+from rainbow_iqn_apex.programs.start.options import StartOptions, lasting
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.page_server import page_servers
 from rainbow_iqn_apex.programs.start.process import Clock, OpenWindow, Process, no_window
 from rainbow_iqn_apex.programs.start.redis_server import RedisServer
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 
-_LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
 _PAGES_END_S = 5.0
 _LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
 
@@ -34,16 +33,17 @@ class Supervisor:
         self._stop = stop
         self._clock = clock
         self._redis: RedisServer | None = None
-        self.learner = Process("learner", options.command(LEARNER), clock=clock)
-        self._actors = [
-            Process(options.actor_name(i), options.command(i), clock=clock) for i in range(options.args.nb_actor)
-        ]
+
+        def process(name: str, command: list[str]) -> Process:
+            return Process(name, command, again=lasting(command), clock=clock)
+
+        self.learner = process("learner", options.command(LEARNER))
+        self._actors = [process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
-            Process(f"evaluation actor {i}", options.evaluation_command(i), clock=clock)
-            for i in range(options.args.nb_eval_actors)
+            process(f"evaluation actor {i}", options.evaluation_command(i)) for i in range(options.args.nb_eval_actors)
         ]
         self._inference_servers = [
-            Process(f"inference server {i}", options.inference_command(), clock=clock) for i in range(options.serves)
+            process(f"inference server {i}", options.inference_command()) for i in range(options.serves)
         ]
         self._all = [self.learner, *self._inference_servers, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
@@ -70,7 +70,7 @@ class Supervisor:
         self._page_servers = page_servers(self._options.args)
         for server in self._page_servers:
             server.start(no_window)
-        while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
+        while self.learner.runs() or self._starts_again(self.learner, self._learner_goes_on()):
             if self._redis:
                 self._redis.keep_alive()
             for group in (self._inference_servers, self._actors, self._evaluation_actors):
@@ -84,6 +84,11 @@ class Supervisor:
             self._stop.pause()
         say(f"the learner has ended with exit code {self.learner.exit_code}")
         return self.learner.exit_code or 0
+
+    def _learner_goes_on(self) -> bool:
+        """Return whether the learner must be started again: it has failed, or was stopped, but not by this script."""
+        was_stopped = self.learner.exit_code == 0 and "Stopped at T = " in self.learner.last_words
+        return was_stopped or self.learner.may_go_on()
 
     def _failed_for_good(self) -> Process | None:
         """Return a process that has failed for good if the run cannot go on: all have ended, or would wait for it."""
@@ -115,17 +120,15 @@ class Supervisor:
             say(f"{server.name} has ended with exit code {server.exit_code}, and the run goes on")
 
     def _was_sent_home(self, process: Process) -> bool:
-        """Return whether a process has ended in good order though this learner, which has just been started, goes on.
+        """Return whether a process has ended in good order though the learner goes on.
 
-        The learner before this one may have sent it home. Or the process has met another run of that name, which this
-        learner has replaced.
+        The learner before this one may have sent it home. Or another than this script has stopped it, or it has met
+        another run of that name, which this learner has replaced.
         """
-        now = self._clock()
-        is_new = now - self.learner.started < _LEARNER_STARTS_S
-        return process.exit_code == 0 and is_new and now - process.ended >= _LEARNER_ENDS_S
+        return process.exit_code == 0 and self._clock() - process.ended >= _LEARNER_ENDS_S
 
     def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
-        if makes_sense:
+        if makes_sense and process.is_due():
             say(f"{process.name} has ended with exit code {process.exit_code} and is started again")
             process.start_again(open_window or self._open_window)
         return makes_sense

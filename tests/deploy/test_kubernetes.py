@@ -192,7 +192,8 @@ def test_the_script_prints_all_secrets(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_job_is_done_when_its_run_has_finished_and_not_before(tmp_path: Path) -> None:
     # Mutations: until_finished.sh that asks for no record: an actor that is told to stop ends with 0, as if done; that
-    # does not wait for Redis: a learner whose Redis comes later ends with 2, which fails its Job for good.
+    # does not wait for Redis: a learner whose Redis comes later ends with 2, which fails its Job for good; that
+    # does not tell a learner of a run that is there.
     users = make_users(tmp_path / "access", "--redis-7")
     server = RedisServer(tmp_path, append_only=True, more={"aclfile": tmp_path / "access" / "users.acl"})
     settings = [*CARTPOLE, *TINY, *"--learn-start 400 --log-interval 200 --T-max 2000 --nb-actor 1".split()]
@@ -227,6 +228,8 @@ def test_a_job_is_done_when_its_run_has_finished_and_not_before(tmp_path: Path) 
             assert learner.finish(200) == 0, processes.last_words()
             assert actor.finish(60) == 0, processes.last_words()
             assert "Finished at T = " in learner.output
+            denied = pod("learner", "actor")  # as what is missing for a while, which ends no Job of a run that is there
+            assert denied.finish(60) == 1 and "REDIS_USERNAME" in denied.output, processes.last_words()
     finally:
         server.close()
 

@@ -1,6 +1,7 @@
 """deploy/slurm/run.sbatch on a real Slurm: stopped, requeued and robbed of an actor, a run gives the same bytes."""
 
 import json
+import os
 import re
 import signal
 import sys
@@ -195,6 +196,38 @@ def test_a_server_elsewhere_and_a_gpu_for_the_learner_alone(cluster: Cluster, tm
     assert "the run has finished" in job.text("slurm") and "Finished at" in job.text("learner"), job.last_words()
     assert not {"access", "redis.log"} & {path.name for path in job.results.iterdir()}
     assert users["learner"]["REDIS_PASSWORD"] not in job.last_words()
+
+
+STAND_INS = {
+    "srun": """[[ "$*" == *launch_learner.py* ]] || exit 0
+echo "${RAINBOW_HAS_WORKED:-}" >>"$RESULTS/learner"
+[[ $(wc -l <"$RESULTS/learner") == 5 ]]""",
+    "scancel": "",
+    "venv/bin/python": """echo '"status": "finished"'""",
+}
+
+
+def test_a_learner_that_has_worked_is_given_time(tmp_path: Path) -> None:
+    """Without Slurm: stand-ins of its programs, of which the learner fails four times."""
+    # Mutation: three tries however long the run has worked, as of a job that was requeued.
+    for name, text in STAND_INS.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+        path.chmod(0o755)
+    job = {"JOB_ID": 1, "HET_SIZE": 2, "NTASKS_HET_GROUP_1": 1, "RESTART_COUNT": 1}
+    job |= {f"CPUS_PER_TASK_HET_GROUP_{part}": 1 for part in range(2)}
+    variables = {f"SLURM_{name}": str(value) for name, value in job.items()} | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "RAINBOW_VENV": str(tmp_path / "venv"),
+        "REDIS_URL": "redis://elsewhere:1",
+        "RESULTS": str(tmp_path / "results"),
+    }
+    with Processes() as processes:
+        job_script = processes.start(RECIPE, program="bash", environment=clean_environment() | variables, together=True)
+        assert job_script.finish(300) == 0, job_script.output
+        assert "try 5 of 20" in job_script.output and "the run has finished" in job_script.output
+    assert (tmp_path / "results" / "learner").read_text() == "yes\n" * 5
 
 
 def test_an_array_of_a_sweep_goes_on_after_scancel_and_the_end_of_its_time(cluster: Cluster, tmp_path: Path) -> None:

@@ -94,22 +94,46 @@ def test_a_request_that_comes_before_it_listens_is_heeded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "lived", "restarts", "may"),
+    ("code", "lived", "restarts", "may", "may_later"),
     [
-        (0, 100, 0, False),  # stopped or finished
-        (2, 100, 0, False),  # a wrong command
-        (7, 4, 0, False),  # failed at once
-        (7, 6, 0, True),
-        (137, 0, 0, True),  # killed
-        (137, 0, 5, False),  # again and again
-        (7, 59, 5, False),
-        (7, 61, 5, True),  # it has worked in between
+        (0, 100, 0, False, False),  # stopped or finished
+        (2, 100, 0, False, False),  # a wrong command
+        (7, 4, 0, False, True),  # failed at once
+        (7, 6, 0, True, True),
+        (137, 0, 0, True, True),  # killed
+        (137, 0, 5, False, True),  # again and again
+        (7, 59, 5, False, True),
+        (7, 61, 5, True, True),  # it has worked in between
+        (7, 1, 19, False, True),
+        (7, 1, 20, False, False),  # a quarter of an hour
     ],
 )
-def test_who_is_started_again(code: int, lived: float, restarts: int, may: bool) -> None:
+def test_who_is_started_again(code: int, lived: float, restarts: int, may: bool, may_later: bool) -> None:
+    """`may_later` is of a process that has worked before: what it lacks has been there."""
     process = python("")
     process.exit_code, process.started, process.ended, process._restarts = code, 1000.0, 1000.0 + lived, restarts
     assert process.may_go_on() == may
+    process._has_worked = True
+    assert process.may_go_on() == may_later
+
+
+def test_a_process_that_has_worked_is_told_so_and_given_time() -> None:
+    # Mutations: no pause, or one after work as well; a pause that grows without end; tell it from the beginning.
+    now = 1000.0
+    text = "import os; exit('RAINBOW_HAS_WORKED' in os.environ)"
+    process = Process("actor 0", [sys.executable, "-c", text], clock=lambda: now)
+    codes, pauses = [], []
+    process.start(no_window)
+    for lived in (0, 60, *[0] * 9):
+        now += lived
+        codes.append(end_of(process))
+        while not process.is_due():
+            now += 1
+        pauses.append(now - process.ended)
+        process.start_again(no_window)
+    process.kill()
+    assert codes == [0, 0, *[1] * 9]
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_restarts_are_counted_until_a_process_has_worked() -> None:
