@@ -4,6 +4,7 @@ This module imports next to nothing, as a launcher calls `end_at_once` before th
 """
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -31,7 +32,9 @@ def blocked(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def stop_on_signals() -> threading.Event:
-    """Return an event that both signals set; a second signal changes nothing.
+    """Return an event that both signals set, or the end of who reads our lines: of a start script that was killed.
+
+    A second signal changes nothing.
 
     A thread sets the event. A handler would run between any two operations of the main thread, which may then hold the
     lock of the event or of the standard output. So a handler could wait for its own thread for ever, or break off a
@@ -48,7 +51,11 @@ def stop_on_signals() -> threading.Event:
 
 
 def _watch(reading: int, stop: threading.Event) -> None:
-    os.read(reading, 1)
+    both = select.poll()
+    both.register(reading, select.POLLIN)
+    both.register(1, 0)  # reports only that nobody reads our lines any more, or that there is no standard output
+    if (1, select.POLLNVAL) in both.poll():
+        os.read(reading, 1)
     stop.set()
     has_screen = sys.stdout is not sys.__stdout__
     if has_screen:  # it puts whole lines above its picture

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import RedisServer
 from tests.processes import Process, Processes
 from tests.small import CARTPOLE, FREE, TINY
+from tests.start_script import free_port
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 OPTIONS = [
@@ -62,3 +63,21 @@ def test_what_has_worked_comes_back(
     process.press_ctrl_c()
     assert process.finish(120) == 0, process.output[-3000:]
     assert "all is stopped and saved" in process.output and "Traceback" not in process.output
+
+
+def test_the_command_of_a_killed_script_finds_nobody_at_work(
+    processes: Processes, run_name: str, tmp_path: Path
+) -> None:
+    # Mutations: processes that meet the end of who reads them with their next line; a Redis that is taken from them.
+    words = [*OPTIONS, "--log-interval", 1_000_000, "--port-redis", free_port(), "--run-name", run_name]
+    words = [word for word in words if word != "--use-running-redis"] + ["--path-to-results", tmp_path / "results"]
+    killed = processes.start("-m", "tests.fast_start", *words, together=True)
+    scores = tmp_path / "results" / "CartPole-v1.csv"
+    killed.wait_until(lambda: scores.exists() and scores.read_bytes().count(b"\n") > 500, "episodes", 120)
+    killed.send(signal.SIGKILL)
+    killed.finish(10)
+    successor = processes.start("-m", "tests.fast_start", *words, together=True)
+    successor.wait_for("Actor 1 goes on after ", seconds=180)
+    successor.press_ctrl_c()
+    assert successor.finish(120) == 0, successor.output[-3000:]
+    assert "taking back the server" in successor.output and "is already running" not in successor.output

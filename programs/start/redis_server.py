@@ -22,6 +22,7 @@ from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
+_OTHERS_SAVE_S = 30.0
 _MOST_RESTARTS = 3  # without work in between
 _LAST_LINES = 8
 _SCRIPT = "start-script"  # the name of a start script's connection to its server
@@ -98,6 +99,7 @@ def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
     if not (ask(host, port).is_redis and _keeps(host, port, results, left=True)):
         return
     say(f"Redis: taking back the server that a killed start script has left at {host}:{port}")
+    _wait_for_others(host, port, stop)
     with suppress(OSError), socket.create_connection((host, port), timeout=_ANSWERS_WITHIN_S) as connection:
         connection.sendall(b"SHUTDOWN\r\n")
         connection.recv(1000)
@@ -106,6 +108,17 @@ def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
         if time.monotonic() > deadline:
             raise RunError(f"the Redis server that a killed start script has left at {host}:{port} does not stop")
         stop.pause()
+
+
+def _wait_for_others(host: str, port: int, stop: StopRequest) -> None:
+    """Let the processes that have ended with their start script save: they leave the server then."""
+    deadline = time.monotonic() + _OTHERS_SAVE_S
+    with suppress(UserError, RunError, BrokerError), closing(connect(host, port)) as client:
+        while time.monotonic() < deadline:
+            own = str(client.client_id())
+            if all(connection["id"] == own for connection in client.client_list()):
+                return
+            stop.pause()
 
 
 def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
