@@ -96,10 +96,12 @@ class VectorEnvironment:
         stepped = range(len(self.environments)) if envs is None else envs
         for env, action in zip(stepped, actions, strict=True):
             environment = self.environments[env]
-            row = self._checked(act(environment, action))
+            row = self._checked(act(environment, action), StepType.MID, StepType.LAST)
             self._scores[env].add(gained(environment, row))
+            if (end := getattr(environment, "end", "")) and row.step_type != StepType.LAST:
+                raise UserError(f"--env: `end` is {end!r} after a step that is not LAST; expected it to be empty")
             if row.step_type == StepType.LAST:
-                if (end := getattr(environment, "end", "")) not in ENDS:
+                if end not in ENDS:
                     raise UserError(f"--env: an episode has ended, and its `end` is {end!r}; expected one of {ENDS}")
                 ended[env] = row._replace(obs=row.obs.copy())  # `reset` may write into the same array
                 episodes.append(self._scores[env].record(env, self._episodes[env], end))
@@ -110,10 +112,13 @@ class VectorEnvironment:
 
     def _begin(self, env: int) -> Row:
         self._scores[env] = EpisodeScore(self.environments[env].action_repeat)
-        return self._checked(self.environments[env].reset())
+        return self._checked(self.environments[env].reset(), StepType.FIRST)
 
-    def _checked(self, row: Row) -> Row:
-        """Return a row whose observation is as the spec has it; raises UserError for another."""
+    def _checked(self, row: Row, *kinds: StepType) -> Row:
+        """Return a row of one of these kinds, whose observation is as the spec has it; raises UserError for another."""
+        if row.step_type not in kinds:
+            what, wanted = ("a step is", "MID or LAST") if len(kinds) > 1 else ("an episode begins with", "FIRST")
+            raise UserError(f"--env: {what} {row.step_type!r}, and {wanted} was expected; mend the environment")
         found = getattr(row.obs, "shape", None), getattr(row.obs, "dtype", type(row.obs).__name__)
         if found != self._form:
             told = [f"{form[1]} {form[0]}" for form in (found, self._form)]

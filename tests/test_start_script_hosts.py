@@ -147,6 +147,29 @@ esac
         assert actor.finish(60) == 1
 
 
+@pytest.mark.parametrize(
+    "reason", ["kex_exchange_identification: Connection closed by remote host", "Permission denied"]
+)
+def test_a_host_whose_sshd_drops_many_at_once_is_asked_again(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutations: ask once; ask again with a key that was refused, for which some hosts lock a user out.
+    is_dropped = "closed" in reason
+    (tmp_path / "ssh").write_text(f"""#!/bin/bash
+echo x >> {tmp_path}/calls
+[[ $(wc -l < {tmp_path}/calls) == 3 ]] && echo "{FAULT.decode()}environment" && exit 2
+echo "{reason}" >&2
+exit 255
+""")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(ssh, "_PAUSE_S", 0.1)
+    told = "far: has no environment in there" if is_dropped else "far: Permission denied; `ssh far` must get in"
+    with pytest.raises(UserError, match=told):
+        ssh.check([Host("far", 1, "there", ())], "127.0.0.1:1", StopRequest())
+    assert len((tmp_path / "calls").read_text()) == (6 if is_dropped else 2)
+
+
 def test_a_helper_that_outlives_its_ssh_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: close the streams of an ssh in another thread than the one that reads them.
     monkeypatch.chdir(tmp_path)

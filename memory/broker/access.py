@@ -294,6 +294,8 @@ def _start_command(port: int) -> str:
 def _advice(verify_code: int) -> str:
     if verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
         return "name the server as its certificate does"
+    if verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+        return "make a new one as docs/access.md does, or set this machine's clock right"
     return f"{CA_CERTS} must name the certificate of the authority that signed it"
 
 

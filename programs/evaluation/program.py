@@ -134,6 +134,7 @@ def _play(players: OwnProcess | Processes, args: Args, log: EvaluationLog, progr
 def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
     records = [record for _, record in log.episodes]
     if not records:
+        print(f"stopped: 0 of {counted(args.evaluation_episodes, 'episode')}; the same command plays them")
         return
     print(format_evaluation(records, action_repeat, task.Task(args.task, args.env)))
     if len(records) < args.evaluation_episodes:

@@ -43,9 +43,7 @@ def saved_settings(args: Args) -> dict[str, Any]:
     left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.unused) - args.given)
     names = [f.name for group in _groups(args) for f in dataclasses.fields(group)]
     values = {name: args.get(name) for name in names if name not in left_out}
-    return {
-        name: str(value) if isinstance(value, Path) else value for name, value in values.items() if value is not None
-    }
+    return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
 def describe_changes(path: Path, args: Args) -> str:
@@ -57,11 +55,15 @@ def describe_changes(path: Path, args: Args) -> str:
     before = read(_groups(args), [flag_of(CONFIG), str(path)]).values
     now = saved_settings(args)
     changed = [
-        f"{flag_of(name)} (was {before[name]!r}, is {value!r})"
+        f"{flag_of(name)} (was {_plain(before[name])!r}, is {value!r})"
         for name, value in now.items()
         if name in before and str(before[name]) != str(value)
     ]
     return f"Changed since the run's last start: {', '.join(changed)}" if changed else ""
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
 
 
 def _groups(args: Args) -> tuple[type, ...]:

@@ -6,6 +6,7 @@ case to case: folder, options and secrets go by the standard input, past the she
 """
 
 import json
+import random
 import re
 import subprocess
 import threading
@@ -25,7 +26,9 @@ from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, 
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
-_CHECKS_AT_ONCE = 16
+_CHECKS_AT_ONCE = 8  # before which many hosts behind one sshd are to be reached: it drops many that come at once
+_TRIES, _PAUSE_S = 5, 2.0
+_DROPPED = re.compile("kex_exchange|reset by|closed by|banner exchange")  # as sshd's MaxStartups has it
 _SSH = (  # no question, whatever the user's configuration asks for; a dead network is noticed within 15 s
     "ssh -T -a -x -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 "
     "-o ControlMaster=no -o ControlPath=none -o RemoteCommand=none -o ExitOnForwardFailure=no -o LogLevel=INFO"
@@ -203,11 +206,16 @@ def check(hosts: Sequence[Host], redis: str, stop: StopRequest) -> None:
 
 
 def _fault(host: Host, redis: str, leaving: threading.Event) -> str:
-    try:
-        with Connection(host, redis) as connection:
-            connection.greet(leaving)
-    except UserError as error:
-        return str(error)
-    except LostError as error:
-        return f"{host.name}: {error}; `ssh {host.name}` must get in without a question"
-    return ""
+    for attempt in range(_TRIES):
+        try:
+            with Connection(host, redis) as connection:
+                connection.greet(leaving)
+        except UserError as error:
+            return str(error)
+        except LostError as error:
+            fault = f"{host.name}: {error}; `ssh {host.name}` must get in without a question"
+            if not _DROPPED.search(str(error)) or leaving.wait(random.uniform(0, _PAUSE_S * (attempt + 1))):
+                return fault
+        else:
+            return ""
+    return fault

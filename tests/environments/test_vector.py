@@ -3,11 +3,12 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
-from rainbow_iqn_apex.memory.rows import Arrays, StepType
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
 from tests.chain.environment import ChainEnvironment
 
@@ -123,6 +124,39 @@ def test_an_environment_need_not_say_that_no_episode_has_ended() -> None:
     vector = VectorEnvironment([ChainEnvironment(0)])
     rows = vector.reset()
     assert np.array_equal(VectorEnvironment([Unsaid(1)]).restore(vector.snapshot()).obs, rows.obs)
+
+
+class Mistaken(ChainEnvironment):
+    """An environment of a user's that gives other rows than it should."""
+
+    def __init__(self, mistake: str) -> None:
+        super().__init__(0)
+        self._mistake = mistake
+
+    def reset(self) -> Row:
+        return super().reset()._replace(step_type=StepType.MID if self._mistake == "reset" else StepType.FIRST)
+
+    def step(self, action: int | Array) -> Row:
+        row = super().step(action)
+        if self._mistake == "end":
+            self.end = "game_over"
+        return row._replace(step_type=StepType.FIRST if self._mistake == "step" else StepType.MID)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("reset", "an episode begins with .*MID.*, and FIRST was expected"),
+        ("step", "a step is .*FIRST.*, and MID or LAST was expected"),
+        ("end", "`end` is 'game_over' after a step that is not LAST"),
+    ],
+)
+def test_rows_that_are_not_where_they_belong_are_refused(mistake: str, told: str) -> None:
+    # Mutation: look at observations alone: a run would train without ever having a score.
+    vector = VectorEnvironment([Mistaken(mistake)])
+    with pytest.raises(UserError, match=told):
+        vector.reset()
+        vector.step([0])
 
 
 def test_one_action_per_environment() -> None:

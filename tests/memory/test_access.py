@@ -1,12 +1,22 @@
 """The address and the secrets of the Redis server: where they come from, what is refused, what no message may hold."""
 
+import ssl
 from pathlib import Path
 
 import pytest
 import trustme
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server, Tls, check_url, find_server, hide_passwords
+from rainbow_iqn_apex.memory.broker.access import (
+    OPEN,
+    Access,
+    Server,
+    Tls,
+    check_url,
+    explain_tls,
+    find_server,
+    hide_passwords,
+)
 
 SECRET = "s3cr:t/@?#%"  # all that means something in a URL
 QUOTED = "s3cr%3At%2F%40%3F%23%25"
@@ -108,6 +118,16 @@ def test_files_of_certificates(name: str, tmp_path: Path) -> None:
         assert refusal("rediss://there", **{name: str(file)}).startswith(f"{name}: {file} cannot be read: ")
     told = {"REDIS_CLIENT_KEY": "REDIS_CLIENT_CERT: is not set"}.get(name, f"{name}: {text}")
     assert refusal("rediss://there", **{name: str(text)}).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"), [(9, "set this machine's clock"), (10, "make a new one"), (20, "CA_CERTS")]
+)
+def test_a_certificate_out_of_its_time_is_told_from_one_of_another_authority(code: int, advice: str) -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = code, "refused"
+    told = explain_tls(error)
+    assert told and told.startswith("the server's certificate is refused: refused; ") and advice in told
 
 
 def test_a_certificate_needs_its_own_key(tmp_path: Path) -> None:

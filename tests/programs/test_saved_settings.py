@@ -95,6 +95,8 @@ def test_a_resumed_run_tells_which_settings_have_changed(file: Path) -> None:
     assert changes == (
         "Changed since the run's last start: --T-max (was 50000000, is 9999), --munchausen (was 0.0, is 0.9)"
     )
+    moved = describe_changes(file, read("--preset", "cpu", "--munchausen", "0", "--path-to-results", "b"))
+    assert moved == "Changed since the run's last start: --path-to-results (was 'results', is 'b')"
     file.write_text("munchausen: [0.5\n")
     assert describe_changes(file, read("--preset", "cpu")) == "", "a damaged file has no settings"
 
