@@ -1,5 +1,6 @@
 """Find the Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
 
+import fcntl
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
@@ -135,11 +136,29 @@ def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
     return False
 
 
+def _lock(folder: Path, port: int) -> IO[str]:
+    """Return the lock of a server's file: two servers that append to it would mix their runs."""
+    lock = (folder / f".redis_{port}.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise UserError(
+            f"--path-to-results: another start script, perhaps of another machine, keeps a Redis server's file in "
+            f"{folder}; stop that script, or name another folder"
+        ) from error
+    return lock
+
+
 class RedisServer:
-    """A server of our own, which is started again when it has died."""
+    """A server of our own, which is started again when it has died.
+
+    Raises UserError if another start script has one in the same folder, which other machines may share.
+    """
 
     def __init__(self, host: str, port: int, folder: Path, stop: StopRequest) -> None:
         self._host, self._port, self._stop = host, port, stop
+        self._lock = _lock(folder, port)
         self._program = find_program()
         self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
         self._restarts, self._began = 0, 0.0
@@ -224,3 +243,4 @@ class RedisServer:
                 self._process.kill()
                 self._process.wait()
         self._log.close()
+        self._lock.close()

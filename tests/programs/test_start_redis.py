@@ -106,7 +106,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisSer
     """A server in a folder that holds the configuration file."""
     (tmp_path / "redis_rainbow_6379.conf").write_text((ROOT / "redis_rainbow_6379.conf").read_text())
     monkeypatch.chdir(tmp_path)
-    server = RedisServer("127.0.0.1", free_port(), tmp_path, StopRequest())
+    server = RedisServer("127.0.0.1", port := free_port(), tmp_path, StopRequest())
+    with pytest.raises(
+        UserError, match="another start script, perhaps of another machine, keeps a Redis server's file"
+    ):
+        RedisServer("127.0.0.1", port, tmp_path, StopRequest())  # Mutation: two that append to one file
     yield server
     server.stop(30)
     assert not server.runs()
@@ -143,7 +147,8 @@ def test_a_server_that_has_worked_for_a_minute_may_die_again(server: RedisServer
 def test_another_server_that_has_taken_the_port_is_never_taken_for_our_own(server: RedisServer, tmp_path: Path) -> None:
     # Mutation: _wait that takes any server that answers.
     server.start()
-    late = RedisServer("127.0.0.1", server._port, tmp_path, StopRequest())
+    (tmp_path / "other").mkdir()
+    late = RedisServer("127.0.0.1", server._port, tmp_path / "other", StopRequest())
     with pytest.raises(RunError, match=r"could not start; its last lines:\n(.*\n)*.*Address already in use"):
         late.start()
     late.stop(30)
