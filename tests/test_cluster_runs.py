@@ -7,11 +7,9 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from tests.cluster import Cluster, started
-from tests.memory.test_guarded_clusters import make_guarded
 from tests.processes import run
 from tests.small import SHORT_CHAIN
 from tests.system import EVALUATORS, LEARNER, Result, System
-from tests.tls import WITH_TLS
 
 pytestmark = pytest.mark.redis
 OPTIONS = [*SHORT_CHAIN, *"--learn-start 400 --T-max 1800 --log-interval 100".split()]
@@ -68,22 +66,3 @@ def test_lockstep_is_the_same_in_shards_and_on_a_cluster_that_fails_over(
     assert sharded == undisturbed
     with started(Cluster(tmp_path / "nodes", "")) as cluster:
         assert disturbed(cluster, run_name, tmp_path / "cluster") == undisturbed
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not WITH_TLS, reason="needs a Redis server that was built with TLS")
-def test_lockstep_is_the_same_on_a_guarded_cluster(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    """Learner and actors have users, passwords and certificates, and a master dies meanwhile."""
-    options = [*OPTIONS, "--T-max", "1200"]
-    with System(redis_port, run_name, tmp_path / "one", options) as system:
-        undisturbed = system.finish()
-    guarded = make_guarded(tmp_path)
-    users = {LEARNER: guarded.variables("learner"), "actor": guarded.variables("actor")}
-    with started(Cluster(tmp_path / "nodes", WITH_TLS, guard=guarded.of_nodes)) as cluster:
-        options += ["--redis-shards", str(SHARDS), "--redis-url", cluster.url]
-        with System(0, run_name, tmp_path / "cluster", options, environment=users) as system:
-            system.wait_for(LEARNER, "] T = 600 ")
-            first, *_ = Keys(run_name, "", shards=SHARDS).every_shard()
-            cluster.fail_over(first.run)
-            assert system.learner.exit_code is None, "the run was over too soon"
-            assert system.finish() == undisturbed

@@ -5,12 +5,9 @@ import signal
 from pathlib import Path
 
 import pytest
-import redis
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.programs import snapshot
-from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE
 from tests.system import LEARNER, System
 
@@ -55,51 +52,6 @@ def test_actors_wait_for_a_mixture_whose_learner_is_resumed(redis_port: int, run
     assert len(held) >= KEPT, "the table is full"
     assert {name.actor for name in held} == {0, 1}
     assert 6000 <= saved["T_learner"] <= saved["T_actors"], "an update stands for its fresh sequences"
-
-
-@pytest.mark.redis
-@pytest.mark.slow
-def test_an_actor_comes_back_whose_messages_are_all_forgotten(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    """The learner was resumed meanwhile, so the present one has received no message of that actor."""
-    with (
-        redis.Redis(port=redis_port, decode_responses=True) as client,
-        System(redis_port, run_name, tmp_path, [*OPTIONS, *"--T-max 100000000".split()], actors=2) as system,
-    ):
-        system.wait_for("0", "T = 2000")
-        away = system.processes.pop("0")
-        away.terminate()
-        assert away.finish() == 0
-        keys = Keys(run_name, client.hget(Keys(run_name, "").run, "run_id"))
-        wait_until(lambda: client.xlen(keys.log(0)) == 0, system.last_words, 60)
-        system.restart(LEARNER, signal.SIGTERM)
-        system.wait_for("1", "goes on")
-        sent = int(client.hget(keys.state(0), "sequence"))
-        system.start("0")
-        wait_until(lambda: int(client.hget(keys.state(0), "sequence")) > sent + 40, system.last_words, 60)
-
-
-@pytest.mark.slow
-@pytest.mark.redis
-def test_actors_go_on_when_their_messages_are_deleted(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    """The learner reads nothing meanwhile, so an actor waits for messages that are gone when the learner goes on."""
-    # Mutation: `StreamReader._pass_gone`, which does nothing.
-    with (
-        redis.Redis(port=redis_port, decode_responses=True) as client,
-        System(redis_port, run_name, tmp_path, [*OPTIONS, *"--T-max 100000000".split()], actors=2) as system,
-    ):
-        system.wait_for("0", "T = 1000")
-        waiting = "Waiting for the learner to read this actor's experience"
-        before = system.printed("0").count(waiting)
-        system.learner.send(signal.SIGSTOP)
-        keys = Keys(run_name, client.hget(Keys(run_name, "").run, "run_id"))
-        system.wait_for("0", waiting, before + 1)
-        with client.pipeline() as at_once:  # the learner may have let the actor go on just before it was stopped
-            at_once.hget(keys.state(0), "sequence").xtrim(keys.log(0), maxlen=0, approximate=False)
-            sent, trimmed = map(int, at_once.execute())
-        assert trimmed > 0
-        system.learner.send(signal.SIGCONT)
-        wait_until(lambda: int(client.hget(keys.state(0), "sequence")) > sent + 40, system.last_words, 60)
-        assert re.search(rf"messages have gone .* the newest are \d+ to {sent} of actor 0\n", system.printed(LEARNER))
 
 
 def check_waiting(printed: str) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,20 +12,16 @@ import psutil
 import pytest
 import redis
 
-from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from tests.conftest import RedisServer
 from tests.memory.test_redis_users import make_users
 from tests.processes import run
-from tests.small import FREE, SHORT_CHAIN
+from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, System
 from tests.tls import Authority, TlsServer
 
 pytestmark = pytest.mark.redis
 OPTIONS = [*SHORT_CHAIN, *"--learn-start 900 --nb-env-per-actor 3 --evaluation-interval 1000".split()]
 LOCKSTEP = (*OPTIONS, "--T-max", "1800")
-ASYNCHRONOUS = (*OPTIONS, *FREE, "--T-max", "1200")
 
 
 class Guarded(NamedTuple):
@@ -124,28 +120,6 @@ def test_lockstep_with_kills_ends_as_a_run_in_the_open(
     assert results["guarded"] == results["open"]
     assert refused(guarded) == []
     check_no_secret(guarded, everything_said(guarded, tmp_path / "guarded"))
-
-
-def leave_a_run(guarded: Guarded, name: str) -> None:
-    """Begin a run of this name, which the next learner will abandon."""
-    server = find_server("localhost", 6379, "", guarded.environment[LEARNER])
-    with (
-        closing(connect(server.host, server.port, access=server.access)) as client,
-        LearnerClient(client, name, {}, 1) as learner,
-    ):
-        learner.lead("old")
-        learner.publish_alone({0: b"weights"})
-
-
-@pytest.mark.slow
-def test_an_asynchronous_run_takes_an_abandoned_one_s_place(guarded: Guarded, run_name: str, tmp_path: Path) -> None:
-    leave_a_run(guarded, run_name)
-    folder = tmp_path / "results"
-    options = [*ASYNCHRONOUS, "--abandon-other-run"]
-    with System(0, run_name, folder, options, actors=2, environment=guarded.environment) as system:
-        system.finish()
-    assert refused(guarded) == []
-    check_no_secret(guarded, everything_said(guarded, folder))
 
 
 def refusal(program: str, environment: dict[str, str], *options: str) -> str:

@@ -40,39 +40,3 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_
     assert len(lost) > 8 and "Left out" in out and key.decode() in out
     assert out.count("Left out") < 20, "not a line for each"
     assert (tmp_path / "results" / "chain.csv").read_text().count("\n") > 100
-
-
-@pytest.mark.slow
-def test_a_number_beyond_all_does_not_spoil_the_snapshot(run: Run, client: Client, run_name: str) -> None:
-    learner = run.start(LEARNER)
-    learner.wait_for("Learner of run")
-    (record,) = client.keys(f"riqx:{{{run_name}}}")
-    run_id = client.hget(record, "run_id")
-    assert isinstance(run_id, bytes)
-    client.xadd(f"riqx:{{{run_name}}}:{run_id.decode()}:log:0", {"m": b"garbage"}, id=f"{2**64 - 1}-0")
-    learner.wait_for("Left out 1 unreadable")
-    learner.terminate()
-    assert learner.finish(30) == 0
-    learner = run.start(LEARNER)
-    learner.wait_for("Resuming from")
-    learner.wait_for("Learner of run")
-    actor = run.start("0")
-    assert actor.finish(60) == 1
-    assert "start the run afresh" in actor.errors
-
-
-def test_weights_that_were_damaged_end_an_actor_in_one_line(run: Run, client: Client, run_name: str) -> None:
-    learner, actor = run.start(LEARNER), run.start("0")
-    actor.wait_for("plays chain")
-
-    def damage_until_it_has_ended() -> bool:
-        for key in client.keys(f"riqx:{{{run_name}}}:*:weights:*"):
-            client.set(key, b"damaged")
-        return actor.exit_code is not None
-
-    actor.wait_until(damage_until_it_has_ended, "the end of the actor")
-    code, _, errors = actor.end()
-    assert code == 1
-    assert errors.count("\n") == 1 and "the weights in Redis" in errors
-    learner.terminate()
-    assert learner.finish(30) == 0, "it waits for its actor, whatever becomes of those that come"

@@ -20,17 +20,11 @@ def parsed(*words: str) -> ImpalaOptions:
     return own
 
 
-@pytest.mark.parametrize("field", dataclasses.fields(MixtureOptions), ids=lambda field: field.name)
-def test_values_at_the_bounds_can_be_computed_with(field: "dataclasses.Field[object]") -> None:
-    # Mutations: no upper bound of the candidates; a clipped ratio may fall to 0, whose logarithm there is none of.
-    bounds = field.metadata["bounds"]
-    for bound in (bounds.least, bounds.most, *([] if bounds.most is not None else [10**9])):
-        if bound is None or isinstance(getattr(ImpalaOptions, field.name), str | bool) or bounds.error(bound):
-            continue
-        own = dataclasses.replace(parsed("--replay-mix", ELITE), **{field.name: bound})
-        assert own.sampling
-        one = torch.ones(1, 1)
-        assert clipped_surrogate(one, one, one > 0, own.impact_clip).isfinite().all()
+def test_a_clipped_ratio_never_has_the_logarithm_of_0() -> None:
+    # Mutation: a ratio that may be clipped to 0.
+    (field,) = (each for each in dataclasses.fields(MixtureOptions) if each.name == "impact_clip")
+    one = torch.ones(1, 1)
+    assert clipped_surrogate(one, one, one > 0, field.metadata["bounds"].most).isfinite().all()
 
 
 def test_cloning_is_refused_where_nothing_is_replayed() -> None:

@@ -25,18 +25,6 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(300 + 30 * FAULTS)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["impala-lstm", "mixture"])
-def test_a_queue_and_recurrent_states_outlive_kills(family: str, tmp_path: Path) -> None:
-    """All checks of what follows, after the learner and an actor were killed."""
-
-    def disturb(system: Chaos) -> None:
-        system.wait_for_checkpoints()
-        system.disturb([Fault("kill", who, 0) for who in (LEARNER, "0")])
-
-    asynchronous_run(tmp_path / "run", disturb, family=FAMILIES[family])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - TAKE_TURNS))
 def test_without_lockstep_nothing_is_lost(family: str, tmp_path: Path) -> None:
     bursts = schedule(SEED, FAULTS, ACTORS)
