@@ -26,7 +26,7 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     At every moment, also after a kill -9 or a power cut, `path` is the whole old file or the whole new one:
 
         with replace_file(path) as file:
-            torch.save(state, file)    # or file.write(text.encode())
+            torch.save(state, file)
 
     An exception in the block leaves the old file as it was. Only a killed process leaves its temporary file behind:
     `.<name>.<random>.tmp` in the same folder, which no pattern such as `last_model_*` or `*.pth` matches. The next
@@ -34,6 +34,12 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     """
     with written_aside(path, ".tmp") as aside, aside.open("xb") as file:
         yield file
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Let a file have this content, all at once; see `replace_file`."""
+    with replace_file(path) as file:
+        file.write(content)
 
 
 @contextmanager

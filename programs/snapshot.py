@@ -24,6 +24,7 @@ from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.text import name_error
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
@@ -78,7 +79,7 @@ def check_parts(agent: Agent) -> None:
         except Exception as error:
             raise UserError(
                 f"--agent: no snapshot could be read again, because of the part {name!r}: expected tensors and plain "
-                f"values in its state_dict ({_first_line(error)})"
+                f"values in its state_dict ({name_error(error)})"
             ) from error
 
 
@@ -158,7 +159,7 @@ def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:
     try:
         part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
+        raise UserError(f"the snapshot's {name} does not fit these settings: {name_error(error)}") from error
 
 
 def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = True) -> None:
@@ -297,11 +298,6 @@ def _damage(error: Exception) -> str:
         return "its content has changed since it was written: a checksum in it does not fit; use another copy"
     # torch's own text explains how to run code from the file, or names details of torch's reader.
     return "it is of another kind, or torn, or holds more than plain data"
-
-
-def _first_line(error: Exception) -> str:
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    return text if len(text) <= 300 else text[:300] + " ..."
 
 
 def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:

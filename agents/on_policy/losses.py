@@ -12,7 +12,7 @@ from rainbow_iqn_apex.agents.distributions.distribution import Distribution
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
 from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
-from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised, positive_rows
+from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint, PositiveNumber
 from rainbow_iqn_apex.agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
 from rainbow_iqn_apex.agents.ops.popart import PopArt
@@ -89,7 +89,7 @@ class Losses(nn.Module):
         if options.normalise_advantages:
             advantage = normalised(advantage, kept, self._ranks)
         if options.kept_advantages == "positive":
-            kept = positive_rows(advantage, kept)
+            kept = kept & (advantage > 0)
         elif options.kept_advantages == "better-half":
             kept = better_half(advantage, kept, self._ranks)
         log_pi = pi.log_prob(rows.raw)  # [T, B]

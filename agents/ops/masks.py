@@ -44,11 +44,6 @@ def normalised(advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     return centred / (ranks.mean(mean_of(centred.square(), kept, ranks)).sqrt() + 1e-8)
 
 
-def positive_rows(advantage: Tensor, kept: Tensor) -> Tensor:
-    """Return which of the rows kept [...] have an advantage above 0."""
-    return kept & (advantage > 0)
-
-
 def better_half(advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return which of the rows kept [...] have the larger advantages: half of them, of an odd number the larger half.
 

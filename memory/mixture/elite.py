@@ -56,21 +56,12 @@ def select(strategy: int, distances: Tensor, times_sampled: Tensor, n: int) -> T
     if strategy not in (1, 2, 3, 4) or n < 1:
         raise ValueError(f"there is no strategy {strategy} for {n} sequences")
     order = distances.argsort(stable=True)  # [C]
-    places = torch.arange(n, device=order.device)  # [n]
-    if strategy in (3, 4):
-        order = order[times_sampled[order].argsort(stable=True)]
-    if strategy in (1, 3):
-        return order[places % len(order)]
+    places, ranks = (torch.arange(count, device=order.device) for count in (n, len(order)))  # [n], [C]
     starts = places * len(order) // n  # [n]
+    if strategy in (3, 4):
+        ranks = times_sampled[order].argsort(stable=True)  # [C]
+    if strategy in (1, 3):
+        return order[ranks[places % len(order)]]
     if strategy == 4:
-        order = order[_parts(distances, starts)[order].argsort(stable=True)]
-    return order[starts]
-
-
-def _parts(distances: Tensor, starts: Tensor) -> Tensor:
-    """Return for each candidate [C] the number of its part, where the parts of the sorted ones begin at [n]."""
-    order = distances.argsort(stable=True)  # [C]
-    ranks = torch.arange(len(order), device=order.device)  # [C]
-    parts = torch.empty_like(order)
-    parts[order] = torch.searchsorted(starts, ranks, right=True) - 1
-    return parts
+        ranks = ranks[torch.searchsorted(starts, ranks, right=True).argsort(stable=True)]
+    return order[ranks[starts]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmInfo, FilmSlot
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
@@ -40,8 +40,7 @@ class FilmFiles:
             write_film(film, video_path(self._run.folder, self._run.game, slot))
             self._shown[slot] = film.info
             content = {"run": self._run.run_id} | {known: asdict(info) for known, info in self._shown.items()}
-            with replace_file(_shown_path(self._run.folder, self._run.game)) as file:
-                file.write(json.dumps(content).encode())
+            write_file(_shown_path(self._run.folder, self._run.game), json.dumps(content).encode())
             del self._waiting[slot]
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import folder_to_write, replace_file
+from rainbow_iqn_apex.common.files import folder_to_write, write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.programs import snapshot
@@ -49,8 +49,7 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     """Write the card, whose new `film` is there already, in the place of an older card of the folder; the page last."""
     assert args.export is not None
     if not (page := args.export / "README.md").exists():
-        with replace_file(page) as written:  # so that another command goes on where this one is interrupted
-            written.write(f"---{_MARK}---\n".encode())
+        write_file(page, f"---{_MARK}---\n".encode())  # so that another command goes on if this one is interrupted
     olds = set(args.export.glob("model_*.pth"))
     name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
     trained = snapshot.settings_of(saved)
@@ -69,8 +68,7 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
         ("settings.yaml", yaml.safe_dump(kept, allow_unicode=True)),
         ("README.md", _page(args, log, action_repeat) + _VIDEO * film),
     ):
-        with replace_file(args.export / file) as written:
-            written.write(text.encode())
+        write_file(args.export / file, text.encode())
     for old in olds - {args.export / name}:
         old.unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from rainbow_iqn_apex.args import GROUPS, Args
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.options.config_file import CONFIG, read
 
@@ -34,8 +34,7 @@ def write_settings(path: Path, args: Args) -> None:
         if values:
             text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=10_000)
             lines += ["", f"# {group.__doc__}", text.rstrip("\n")]
-    with replace_file(path) as file:
-        file.write("\n".join([*lines, ""]).encode())
+    write_file(path, "\n".join([*lines, ""]).encode())
 
 
 def saved_settings(args: Args) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rainbow_iqn_apex import args
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
@@ -71,8 +71,7 @@ class Run:
     def write(self, state: State) -> None:
         """Write down a state; raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replace_file(self.folder / _STATE) as file:
-            file.write(f"{json.dumps(asdict(state))}\n".encode())
+        write_file(self.folder / _STATE, f"{json.dumps(asdict(state))}\n".encode())
 
     def other_settings(self) -> str:
         """Return a line about what decides about results and was another in the run's last start; empty if nothing."""

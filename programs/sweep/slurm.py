@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.programs.sweep.runs import Run
 
 SCRIPT = "sweep.sbatch"
@@ -35,6 +35,5 @@ def write(runs: Sequence[Run], folder: Path, command: Sequence[str], at_once: in
         f'exec {shlex.join(command)} --only "${{runs[$SLURM_ARRAY_TASK_ID]}}"',
     ]
     path = folder / SCRIPT
-    with replace_file(path) as file:
-        file.write("\n".join([*lines, ""]).encode())
+    write_file(path, "\n".join([*lines, ""]).encode())
     return path

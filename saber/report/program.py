@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rainbow_iqn_apex.common.files import folder_to_write, replace_file
+from rainbow_iqn_apex.common.files import folder_to_write, write_file
 from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import contents
@@ -92,5 +92,4 @@ def _write_all(folder: Path, files: dict[str, str]) -> None:
 
 def _write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
-        with replace_file(folder / name) as file:
-            file.write(encodable(text).encode())
+        write_file(folder / name, encodable(text).encode())

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.episode_fields import EPISODE_FIELDS, EpisodeField
@@ -183,10 +183,8 @@ def read_evaluation_record(path: Path) -> EvaluationRecord:
 
 
 def _write_episodes(path: Path, episodes: Sequence[EvaluatedEpisode]) -> None:
-    with replace_file(path) as file:
-        file.write("".join([f"{HEADER}\n", *map(_line, episodes)]).encode("ascii"))
+    write_file(path, "".join([f"{HEADER}\n", *map(_line, episodes)]).encode("ascii"))
 
 
 def _write_record(path: Path, record: EvaluationRecord) -> None:
-    with replace_file(path) as file:
-        file.write(f"{json.dumps(asdict(record), indent=1)}\n".encode())
+    write_file(path, f"{json.dumps(asdict(record), indent=1)}\n".encode())

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import format_points
@@ -39,8 +39,7 @@ def write_reward_plot(
     `action_repeat` is the number of frames per agent step.
     """
     page = render_reward_plot(records, task, action_repeat, evaluations)
-    with replace_file(path) as file:
-        file.write(page.encode())
+    write_file(path, page.encode())
 
 
 def render_reward_plot(

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, to_builtins
 
 from rainbow_iqn_apex.common import schema
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.extras import packages_of
 from rainbow_iqn_apex.saber.results.task import Task, tasks_of
@@ -65,8 +65,7 @@ def present_start(settings: dict[str, Any]) -> Start:
 
 def write_record(path: Path, record: RunRecord) -> None:
     """Replace the record at `path`, all or nothing; raises OSError."""
-    with replace_file(path) as file:
-        file.write(f"{json.dumps(to_builtins(record), indent=1)}\n".encode())
+    write_file(path, f"{json.dumps(to_builtins(record), indent=1)}\n".encode())
 
 
 def read_record(path: Path) -> RunRecord | None:

@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, EpisodeField
 
@@ -97,8 +97,7 @@ class TrainingLog:
         else:
             content = self.path.read_bytes()
             if not content.startswith(data, self.size):  # after a kill, the file holds the same lines already
-                with replace_file(self.path) as file:
-                    file.write(content[: self.size] + data + _format(pending))
+                write_file(self.path, content[: self.size] + data + _format(pending))
         self._pending = pending
         self.size += len(data)
 
@@ -127,8 +126,7 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
     header = header_of(record_type).encode()
     if header.startswith(content):  # new, empty, or torn within the header
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as file:
-            file.write(header + b"\n")
+        write_file(path, header + b"\n")
         return []
     records = _parse(content, path, record_type)  # first: a foreign file is refused before anything is cut
     whole = content.rfind(b"\n") + 1

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised, positive_rows
+from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised
 
 T, B = 7, 5
 
@@ -39,12 +39,6 @@ def test_equal_advantages_become_0() -> None:
     kept = torch.ones(T, B, dtype=torch.bool)
     assert normalised(torch.full((T, B), 3.0), kept).count_nonzero() == 0
     assert normalised(torch.full((T, B), 3.0), ~kept).count_nonzero() == 0
-
-
-def test_positive_rows_are_kept_ones() -> None:
-    advantage = torch.tensor([[1.0, -1.0, 0.0, 2.0]])
-    kept = torch.tensor([[True, True, True, False]])
-    assert positive_rows(advantage, kept).tolist() == [[True, False, False, False]]
 
 
 @pytest.mark.parametrize("seed", range(10))
