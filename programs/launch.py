@@ -29,7 +29,7 @@ def run_program(main: str, program: str, description: str, load: str = "") -> No
 
     `load`, written likewise, imports what only some settings need: while that loads, the signals end the process.
 
-    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, or not now, 2 the command is wrong, or training
+    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training
     with its settings has diverged, 3 an actor in lockstep has lost its inference server, and goes on when it is started
     again.
     """
@@ -83,8 +83,8 @@ def _run(main: str, program: str, description: str, load: str) -> None:
         if command_line.asks_for_completion(None):
             print_completion(program)
         arguments = options.parse(None, program, description)
-    except UserError as error:
-        command_line.fail(program, error)
+    except UserError as error:  # also a file of settings in a folder that is away for a while
+        command_line.fail(program, error, 1 if has_worked() else 2)
     try:
         run: Main = _imported(main)
         if load:

@@ -32,9 +32,9 @@ def blocked(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def stop_on_signals() -> threading.Event:
-    """Return an event that both signals set, or the end of who reads our lines: of a start script that was killed.
+    """Return an event that both signals set; a second signal changes nothing.
 
-    A second signal changes nothing.
+    It is also set when nobody reads the standard output any more, as when the start script was killed.
 
     A thread sets the event. A handler would run between any two operations of the main thread, which may then hold the
     lock of the event or of the standard output. So a handler could wait for its own thread for ever, or break off a
@@ -53,7 +53,8 @@ def stop_on_signals() -> threading.Event:
 def _watch(reading: int, stop: threading.Event) -> None:
     both = select.poll()
     both.register(reading, select.POLLIN)
-    both.register(1, 0)  # reports only that nobody reads our lines any more, or that there is no standard output
+    if reading != 1:  # as where there was no standard output
+        both.register(1, 0)  # reports only that nobody reads our lines any more, or that there is no standard output
     if (1, select.POLLNVAL) in both.poll():
         os.read(reading, 1)
     stop.set()

@@ -68,7 +68,7 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.tell("actor0", 0)
     workplace.wait_for_line(".* actor 0 has ended with exit code 0; 0 of 1 still run")
     (workplace.folder / "actor0.exit").unlink()
-    workplace.pass_time(5)
+    workplace.pass_time(30)
     workplace.wait_for_line(".* actor 0 has ended with exit code 0 and is started again")
     workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
     workplace.stop()
@@ -149,7 +149,7 @@ def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> 
     # Mutation: keep what was meant for the first start, and later delete a successor's run.
     workplace.stop_the_clock()
     assert "--abandon-other-run" in workplace.begin("--abandon-other-run")
-    workplace.pass_time(5.5)
+    workplace.pass_time(61)
     for name in ("learner", "actor"):
         (killed,) = workplace.processes(f"launch_{name}.py")
         killed.kill()

@@ -33,7 +33,7 @@ class ExperienceReader:
     what actors can have done. Actors 0 to `nb_actor` - 1
     play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors that have left.
     With `joining`, actors of any number are followed once they have a log. Of all these, only actors that this reader
-    `owns` are read. At most `ahead` wait, in lockstep a round besides. The part "wait" of `clock` is for the waits.
+    `owns` are read. At most `ahead` wait, and in lockstep a round. The part "wait" of `clock` is for the waits.
     """
 
     def __init__(

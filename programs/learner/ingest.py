@@ -180,8 +180,8 @@ class Ingest:
 
 
 def _most_rows(limiter: RateLimiter, spec: ChunkSpec) -> int:
-    """Return more rows than an actor sends in a round, also where Redis has lost the end of one and rows come again."""
+    """Return more rows than an actor sends in a round, also twice, with a lost end, or in episodes of a step."""
     if not limiter.synchronize:
         return MOST
-    chunks = limiter.most_steps // spec.period + 2 * limiter.nb_env_per_actor
-    return 10 * chunks * spec.window
+    chunks = max(crew.env_steps for crew in limiter.crews) // spec.period + 2  # of an environment
+    return 10 * chunks * spec.window * limiter.nb_env_per_actor

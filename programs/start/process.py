@@ -42,7 +42,7 @@ class Process:
     ) -> None:
         """`takes` gets each line of the process first, and returns whether it need not be printed.
 
-        Where the command is another one when it is started `again`, that is given, too.
+        `again` is the command after it has worked, where that is another one.
         """
         self.name = name
         self.exit_code: int | None = None  # None while it runs, and before
@@ -91,9 +91,9 @@ class Process:
         return printable(self._output.last_line.decode(errors="replace")) if self._output else ""
 
     def may_go_on(self) -> bool:
-        """Return whether starting it again makes sense: it was killed, or has failed after it worked for a while.
+        """Return whether starting it again makes sense: it was killed, or has failed after some seconds.
 
-        One that has worked before meets what passes: a server that is away, a full disk.
+        One that has worked before may fail at once: what it needs, such as a server, is away for a while.
         """
         if self.exit_code in (0, _WRONG_COMMAND, None):
             return False
@@ -109,12 +109,13 @@ class Process:
         """Return whether it may be started again now: after ever longer pauses if that has been of no use yet."""
         if self._lived >= WORKS_S or not self._has_worked:
             return True
-        return self._clock() - self.ended >= min(2.0 ** (self._restarts - 1), _LONGEST_PAUSE_S)
+        return self._clock() - self.ended >= min(2.0 ** min(self._restarts - 1, 10), _LONGEST_PAUSE_S)
 
     def start_again(self, open_window: OpenWindow) -> None:
         """Start it again."""
-        self._command = self._again
         self._has_worked |= self._lived >= WORKS_S
+        if self._has_worked:
+            self._command = self._again
         self._restarts = 1 if self._lived >= WORKS_S else self._restarts + 1
         self.start(open_window)
 

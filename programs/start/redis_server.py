@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -23,7 +23,8 @@ from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
-_OTHERS_SAVE_S = 30.0
+_OTHERS_SAVE_S = 60.0
+_LEAVES_S = 5.0  # a server that was taken back still holds its lock when it listens no more
 _MOST_RESTARTS = 3  # without work in between
 _LAST_LINES = 8
 _SCRIPT = "start-script"  # the name of a start script's connection to its server
@@ -112,7 +113,8 @@ def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
 
 
 def _wait_for_others(host: str, port: int, stop: StopRequest) -> None:
-    """Let the processes that have ended with their start script save: they leave the server then."""
+    """Wait until the processes of the killed start script, which save and end, have left the server."""
+    say(f"Redis: waiting up to {_OTHERS_SAVE_S:.0f} sec for the processes of that script to save")
     deadline = time.monotonic() + _OTHERS_SAVE_S
     with suppress(UserError, RunError, BrokerError), closing(connect(host, port)) as client:
         while time.monotonic() < deadline:
@@ -136,18 +138,30 @@ def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
     return False
 
 
-def _lock(folder: Path, port: int) -> IO[str]:
+def _lock(folder: Path, port: int, stop: StopRequest) -> IO[str]:
     """Return the lock of a server's file: two servers that append to it would mix their runs."""
-    lock = (folder / f".redis_{port}.lock").open("w")
+    with ExitStack() as stack:
+        lock = stack.enter_context((folder / f".redis_{port}.lock").open("w"))
+        deadline = time.monotonic() + _LEAVES_S
+        while not _is_locked(lock, folder):
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"--path-to-results: another start script, perhaps of another machine, keeps a Redis server's file "
+                    f"in {folder}; stop that script and its server, or name another folder"
+                )
+            stop.pause()
+        stack.pop_all()
+    return lock
+
+
+def _is_locked(lock: IO[str], folder: Path) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
-        raise UserError(
-            f"--path-to-results: another start script, perhaps of another machine, keeps a Redis server's file in "
-            f"{folder}; stop that script, or name another folder"
-        ) from error
-    return lock
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(f"--path-to-results: {folder} lets no file be locked: {error.strerror}") from error
+    return True
 
 
 class RedisServer:
@@ -158,7 +172,7 @@ class RedisServer:
 
     def __init__(self, host: str, port: int, folder: Path, stop: StopRequest) -> None:
         self._host, self._port, self._stop = host, port, stop
-        self._lock = _lock(folder, port)
+        self._lock = _lock(folder, port, stop)
         self._program = find_program()
         self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
         self._restarts, self._began = 0, 0.0
@@ -180,6 +194,7 @@ class RedisServer:
                     stderr=self._log,
                     cwd=place,
                     start_new_session=True,  # Ctrl-C must not stop it before the others have saved
+                    pass_fds=[self._lock.fileno()],  # a server that outlives this script keeps the lock
                 )
             self._wait(self._process.pid)
         self._hold()

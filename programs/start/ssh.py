@@ -26,7 +26,7 @@ from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, 
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
-_CHECKS_AT_ONCE = 8  # before which many hosts behind one sshd are to be reached: it drops many that come at once
+_CHECKS_AT_ONCE = 8  # an sshd drops many connections that come at once, and many hosts may lie behind one
 _TRIES, _PAUSE_S = 5, 2.0
 _DROPPED = re.compile("kex_exchange|reset by|closed by|banner exchange")  # as sshd's MaxStartups has it
 _SSH = (  # no question, whatever the user's configuration asks for; a dead network is noticed within 15 s
@@ -206,7 +206,10 @@ def check(hosts: Sequence[Host], redis: str, stop: StopRequest) -> None:
 
 
 def _fault(host: Host, redis: str, leaving: threading.Event) -> str:
+    fault = ""
     for attempt in range(_TRIES):
+        if leaving.wait(random.uniform(0, _PAUSE_S * attempt)):
+            break
         try:
             with Connection(host, redis) as connection:
                 connection.greet(leaving)
@@ -214,8 +217,8 @@ def _fault(host: Host, redis: str, leaving: threading.Event) -> str:
             return str(error)
         except LostError as error:
             fault = f"{host.name}: {error}; `ssh {host.name}` must get in without a question"
-            if not _DROPPED.search(str(error)) or leaving.wait(random.uniform(0, _PAUSE_S * (attempt + 1))):
-                return fault
+            if not _DROPPED.search(str(error)):
+                break
         else:
             return ""
     return fault

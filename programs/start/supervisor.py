@@ -1,7 +1,8 @@
 """Keep a run going: start Redis, learner, inference server and actors, start again what was killed, and stop all."""
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
@@ -16,7 +17,9 @@ from rainbow_iqn_apex.programs.start.redis_server import RedisServer
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _PAGES_END_S = 5.0
-_LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
+_LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
+_LEARNER_ENDS_S = 5.0  # a learner that is stopped ends so soon after its actors
+_LEARNER_SAVES_S = 30.0  # one that finishes, most of the time
 
 
 class Supervisor:
@@ -34,10 +37,11 @@ class Supervisor:
         self._clock = clock
         self._redis: RedisServer | None = None
 
-        def process(name: str, command: list[str]) -> Process:
-            return Process(name, command, again=lasting(command), clock=clock)
+        def process(name: str, command: list[str], takes: Callable[[bytes], bool] = lambda _: False) -> Process:
+            return Process(name, command, takes, again=lasting(command), clock=clock)
 
-        self.learner = process("learner", options.command(LEARNER))
+        self._learner_said = ""  # "Stopp" or "Finish", as it told how it ends
+        self.learner = process("learner", options.command(LEARNER), self._note_end)
         self._actors = [process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
             process(f"evaluation actor {i}", options.evaluation_command(i)) for i in range(options.args.nb_eval_actors)
@@ -87,8 +91,13 @@ class Supervisor:
 
     def _learner_goes_on(self) -> bool:
         """Return whether the learner must be started again: it has failed, or was stopped, but not by this script."""
-        was_stopped = self.learner.exit_code == 0 and "Stopped at T = " in self.learner.last_words
-        return was_stopped or self.learner.may_go_on()
+        return self.learner.may_go_on() or (self.learner.exit_code == 0 and self._learner_said == "Stopp")
+
+    def _note_end(self, line: bytes) -> bool:
+        """Note whether the learner was stopped, or has finished."""
+        if found := re.match(rb"(\[\S+\] )?(Stopp|Finish)(ing: |ed at T = )", line):
+            self._learner_said = found[2].decode()
+        return False
 
     def _failed_for_good(self) -> Process | None:
         """Return a process that has failed for good if the run cannot go on: all have ended, or would wait for it."""
@@ -125,7 +134,9 @@ class Supervisor:
         The learner before this one may have sent it home. Or another than this script has stopped it, or it has met
         another run of that name, which this learner has replaced.
         """
-        return process.exit_code == 0 and self._clock() - process.ended >= _LEARNER_ENDS_S
+        now = self._clock()
+        begins = now - self.learner.started < _LEARNER_STARTS_S
+        return process.exit_code == 0 and now - process.ended >= (_LEARNER_ENDS_S if begins else _LEARNER_SAVES_S)
 
     def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
         if makes_sense and process.is_due():
