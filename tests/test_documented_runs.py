@@ -123,9 +123,8 @@ def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Proc
     assert (place.folder / "results" / "space_invaders.csv").read_text().count("game_over") > 1, "episodes to report"
     shutil.copytree(place.folder / "results", place.folder / "other_results")
     evaluation, *reports = commands("README.md", section(README, "Scores to cite"))[:3]
-    newest = "--model", "results/"  # the weights at 10 million frames, which the README names, are not there
     for command, more in (
-        (named[3], (*newest, *SHORT)),
+        (named[3], SHORT),
         (evaluation, (*SHORT, "--seed", "7")),
         *((r, ()) for r in reports),
     ):
