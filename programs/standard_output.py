@@ -1,9 +1,17 @@
 """What a program does when its standard output takes no more: its reader has ended, or the disk is full."""
 
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def reader() -> select.poll:
+    """Return what reports only that nobody reads the standard output any more (or that there is none, POLLNVAL)."""
+    waiting = select.poll()
+    waiting.register(1, 0)
+    return waiting
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from rainbow_iqn_apex.programs import standard_output
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE = "Stopping: saving what there is"
 
@@ -51,10 +53,8 @@ def stop_on_signals() -> threading.Event:
 
 
 def _watch(reading: int, stop: threading.Event) -> None:
-    both = select.poll()
-    both.register(reading, select.POLLIN)
-    if reading != 1:  # as where there was no standard output
-        both.register(1, 0)  # reports only that nobody reads our lines any more, or that there is no standard output
+    both = standard_output.reader()
+    both.register(reading, select.POLLIN)  # last: where there was no standard output, it may have this number
     if (1, select.POLLNVAL) in both.poll():
         os.read(reading, 1)
     stop.set()

@@ -3,7 +3,6 @@
 import errno
 import os
 import secrets
-import select
 import signal
 import socket
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.programs import standard_output
 from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
 
 _STOP_S = 2  # for answers under way
@@ -50,9 +50,7 @@ def run(argv: Sequence[str], description: str) -> None:
 
 def _end_with_reader() -> None:
     """Stop the process when its lines are not read any more, such as a start script that was killed."""
-    waiting = select.poll()
-    waiting.register(1, 0)  # reports only that the other end of a pipe or a terminal has gone
-    waiting.poll()
+    standard_output.reader().poll()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

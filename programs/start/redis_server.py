@@ -172,8 +172,8 @@ class RedisServer:
 
     def __init__(self, host: str, port: int, folder: Path, stop: StopRequest) -> None:
         self._host, self._port, self._stop = host, port, stop
-        self._lock = _lock(folder, port, stop)
         self._program = find_program()
+        self._lock = _lock(folder, port, stop)
         self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
         self._restarts, self._began = 0, 0.0
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes

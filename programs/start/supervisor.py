@@ -40,7 +40,7 @@ class Supervisor:
         def process(name: str, command: list[str], takes: Callable[[bytes], bool] = lambda _: False) -> Process:
             return Process(name, command, takes, again=lasting(command), clock=clock)
 
-        self._learner_said = ""  # "Stopp" or "Finish", as it told how it ends
+        self._was_stopped = False  # the learner, by its own words
         self.learner = process("learner", options.command(LEARNER), self._note_end)
         self._actors = [process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
@@ -91,12 +91,12 @@ class Supervisor:
 
     def _learner_goes_on(self) -> bool:
         """Return whether the learner must be started again: it has failed, or was stopped, but not by this script."""
-        return self.learner.may_go_on() or (self.learner.exit_code == 0 and self._learner_said == "Stopp")
+        return self.learner.may_go_on() or (self.learner.exit_code == 0 and self._was_stopped)
 
     def _note_end(self, line: bytes) -> bool:
         """Note whether the learner was stopped, or has finished."""
-        if found := re.match(rb"(\[\S+\] )?(Stopp|Finish)(ing: |ed at T = )", line):
-            self._learner_said = found[2].decode()
+        if re.match(rb"(\[\S+\] )?(Stopping: |Stopped at T = |Finished at T = )", line):
+            self._was_stopped = b"Finished" not in line
         return False
 
     def _failed_for_good(self) -> Process | None:
