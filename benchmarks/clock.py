@@ -34,12 +34,12 @@ from benchmarks.learning_runs import describe, summary
 from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
 from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.games import check_game
 from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
-from rainbow_iqn_apex.saber.results.run_record import ROOT
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 _PREFIX = "clock-"

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from benchmarks.environment_info import machine
+from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.saber.results.run_record import commit
 
 Work = Callable[[], object]
 

@@ -15,7 +15,7 @@ from functools import partial
 from benchmarks.harness import Comparison
 from benchmarks.peer_environment import peer_python
 from benchmarks.ppo_speed import GAME, add_options, beside_best, in_turn, trained
-from rainbow_iqn_apex.saber.results.run_record import ROOT
+from rainbow_iqn_apex.common.checkout import ROOT
 
 __all__ = ["add_options", "measure"]
 _UPDATE = 640  # agent steps

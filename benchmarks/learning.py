@@ -25,8 +25,8 @@ from benchmarks.learning_runs import summary, train, train_peer
 from benchmarks.learning_tasks import CONFIGURATIONS, TASKS, environment_of
 from benchmarks.peer_tasks import PEERS
 from benchmarks.policies import best_constant_action, random_policy
+from rainbow_iqn_apex.common.checkout import ROOT, commit
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.saber.results.run_record import ROOT, commit
 
 RESULTS = ROOT / "benchmarks" / "results"
 

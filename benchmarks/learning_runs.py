@@ -24,8 +24,8 @@ from benchmarks.peer_environment import peer_python, peer_versions
 from benchmarks.peer_tasks import PEERS
 from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
+from rainbow_iqn_apex.common.checkout import ROOT, commit
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.saber.results.run_record import ROOT, commit
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it

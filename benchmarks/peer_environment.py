@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _PACKAGES = {
     "peers": ("stable-baselines3", "torch", "gymnasium", "mujoco", "ale-py"),

@@ -17,7 +17,7 @@ from benchmarks.harness import Comparison, beside_first
 from benchmarks.harness import add_options as add_common_options
 from benchmarks.peer_environment import peer_python
 from benchmarks.processes import Passed, watch_start_script
-from rainbow_iqn_apex.saber.results.run_record import ROOT
+from rainbow_iqn_apex.common.checkout import ROOT
 
 GAME = "space_invaders"
 ROUND, FRAMES = 1024, 4  # agent steps of a round, frames of a step

@@ -24,6 +24,7 @@ from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
 from benchmarks.harness import Comparison, Work, beside_first, compare
 from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
+from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import connect
@@ -34,7 +35,6 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
-from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game

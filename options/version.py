@@ -12,7 +12,7 @@ OPTION = "--version"
 
 def text(program: str) -> str:
     """Return the line: the commit is that of the checkout, "unknown" where the program is installed."""
-    from rainbow_iqn_apex.saber.results.run_record import commit  # asks git, and only --version needs it
+    from rainbow_iqn_apex.common.checkout import commit  # asks git, and only --version needs it
 
     return f"{program} {__version__} (commit {commit()})"
 

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Event, Report, ReportE
 
 # Ends that are no failure of the actor's; where its lease is lost, the report is its successor's.
 _IN_ORDER = (Stopped, UserError, BrokerError, LeaseLostError)
+_FAILED = "failed ("  # begins the event
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Ite
     except (Exception, SystemExit) as error:  # the latter by somebody's environment
         now = time.time()
         told = name_exit(error) if isinstance(error, SystemExit) else name_error(error)
-        failed = Event(now, f"failed ({told})", is_alarm=True)
+        failed = Event(now, f"{_FAILED}{told})", is_alarm=True)
         with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
             own = Report(role, number, this_host(), os.getpid(), began, now, ended=True)
             last = _read(store, number) or own
@@ -42,7 +43,8 @@ def failure_of(client: Client, keys: Keys, actor: int) -> str:
     """Return how an actor has failed, empty if it has not, or Redis does not answer."""
     with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
         report = _read(store, actor)
-        return next((event.text for event in report.events if event.is_alarm), "") if report and report.ended else ""
+        events = report.events if report and report.ended else ()
+        return next((event.text for event in events if event.text.startswith(_FAILED)), "")
     return ""
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rainbow_iqn_apex.common.checkout import present
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
@@ -76,6 +77,7 @@ class LearnerClient:
         self._scripts = Scripts(client)
         self._nb_actor = nb_actor
         self._owner = Owner.of(folder)
+        self._code = present()
         self._abandon_other = abandon_other
         self._command, self._failure = command, failure
         self._rank, self._ranks = rank, ranks
@@ -170,7 +172,7 @@ class LearnerClient:
         self._saves = max(saves, own.saves) if own else saves
         self.record = RunStatus(
             run_id, "starting", self._settings, *reached, crews, owner=self._owner, saves=self._saves,
-            leader=self.lease.token, written=int(time.time()),
+            leader=self.lease.token, written=int(time.time()), code=self._code,
         )  # fmt: skip
         others = self._take_over()
         rewrite_file(self._client)  # the server may have been started again while no learner ran

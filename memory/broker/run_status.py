@@ -3,14 +3,16 @@
 import json
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from msgspec import Meta
 
+from rainbow_iqn_apex.common.checkout import Code
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import Number, parse, parse_json
+from rainbow_iqn_apex.common.schema import read_record as read_json
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
 from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Client
@@ -21,7 +23,8 @@ from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _Setting = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Number | str | None
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
-_FIELDS = tuple("run_id status wire settings t_learner t_actors crews folder host written saves leader".split())
+_MOST_CODE = 1000  # bytes of the release and the commit
+_FIELDS = tuple("run_id status wire settings t_learner t_actors crews folder host written saves leader code".split())
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class RunStatus:
     saves: int = 0  # checkpoints that its learners have written, up to the one before this record
     leader: bytes = field(default=b"", compare=False)  # its writer's lease; empty: not known
     written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
+    code: Code | None = field(default=None, compare=False)  # that the learner runs; None: not known
 
     @property
     def shards(self) -> int:
@@ -127,6 +131,7 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         t_actors=whole_number(values["t_actors"]),
         crews=check_crews(parse_json(values["crews"] or b"")),
         saves=whole_number(values["saves"]),
+        code=_code(values["code"]),
     )
 
 
@@ -146,6 +151,13 @@ def _moment(text: bytes | None) -> int | None:
     if not is_moment(moment := whole_number(text)):
         raise ValueError("the time at which it was written is too large")
     return moment
+
+
+def _code(text: bytes | None) -> Code | None:
+    try:
+        return None if text is None else read_json(text, Code, _MOST_CODE)
+    except ValueError as error:
+        raise ValueError(f"its code is none ({error})") from error
 
 
 def _settings(text: bytes | None) -> dict[str, Any]:
@@ -191,6 +203,8 @@ def record_fields(
         fields["leader"] = record.leader
     if record.written is not None:
         fields["written"] = record.written
+    if record.code:
+        fields["code"] = json.dumps(asdict(record.code))
     for keys, numbers in ((Keys("", ""), read), (Keys("", "", evaluation=True), evaluated or {})):
         fields |= {keys.read_field(actor): sequence for actor, sequence in numbers.items()}
     return fields

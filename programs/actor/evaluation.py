@@ -91,7 +91,7 @@ class EvaluationActor(Player):
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_S
             self._client.lease.check()
-            self.gauges.record = self._client.record()
+            self.look()
         return self._stop.is_set()
 
     def _pull(self) -> None:

@@ -17,6 +17,7 @@ from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
+from rainbow_iqn_apex.programs.code_watch import CodeWatch
 from rainbow_iqn_apex.programs.common import launch_command, run_keys
 from rainbow_iqn_apex.programs.failure import failure_of
 
@@ -51,10 +52,17 @@ class Player(ABC):
         self.gauges = ActorGauges(client, nb_env, args.T_max, clock)
         self.events = EventLog()
         self.viewer = Viewer()
+        self._code = CodeWatch(self.events)
 
     @abstractmethod
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
+
+    def look(self) -> RunStatus:
+        """Return the run's record, of which the gauges and the watch of the code take note."""
+        record = self.gauges.record = self._client.record()
+        self._code.look(record)
+        return record
 
     def play(self) -> None:
         """Play until the run is over, and report meanwhile; raises Stopped if the process shall stop before."""

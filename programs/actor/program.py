@@ -121,7 +121,7 @@ class Actor(Player):
         self._version = self.gauges.version = weights.version
 
     def _play_round(self, log: IntervalLog) -> None:
-        record = self.gauges.record = self._client.record()
+        record = self.look()
         lockstep = self._limiter.synchronize
         unsent_limit = self._args.length_actor_buffer - self._rollout.policy.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):

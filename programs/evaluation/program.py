@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.seeds import derive_seed
@@ -25,7 +26,7 @@ from rainbow_iqn_apex.programs.recording import try_to_record
 from rainbow_iqn_apex.saber.results import task
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
-from rainbow_iqn_apex.saber.results.run_record import commit, versions
+from rainbow_iqn_apex.saber.results.run_record import versions
 
 _PLACES = ("best", "median", "worst")  # of the episodes that are filmed
 

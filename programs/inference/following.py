@@ -13,6 +13,7 @@ from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.inference_servers import ADDRESS_S, Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.run_client import RunClient
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 
 _ANNOUNCED_S = ADDRESS_S / 5
 _LOOK_S = 1.0  # between two looks at the run's record
@@ -21,12 +22,13 @@ _LOOK_S = 1.0  # between two looks at the run's record
 class Follower(threading.Thread):
     """Announces what `address` returns, and fetches the newest weights in the place of `wanted`, unless that is None.
 
-    `check` raises what has ended it: RunOver or Stopped where that is in good order.
+    It shows each record of the run that it reads to `look`. `check` raises what has ended it: RunOver or Stopped where
+    that is in good order.
     """
 
     def __init__(
         self, client: RunClient, servers: InferenceServers, address: Callable[[], Address],
-        wanted: Mapping[str, Tensor] | None,
+        wanted: Mapping[str, Tensor] | None, look: Callable[[RunStatus], None],
     ) -> None:  # fmt: skip
         super().__init__(name="weights", daemon=True)
         self._error: BaseException | None = None
@@ -34,6 +36,7 @@ class Follower(threading.Thread):
         self._servers = servers
         self._wanted = wanted
         self._address = address
+        self._look = look
         self._found: deque[tuple[dict[str, Tensor], int]] = deque(maxlen=1)
         self._left = threading.Event()
 
@@ -69,7 +72,7 @@ class Follower(threading.Thread):
             now = time.monotonic()
             if now >= next_look:
                 next_look = now + _LOOK_S
-                self._client.record()
+                self._look(self._client.record())
                 self._client.lease.check()
             if version >= 0 and now >= next_word:
                 next_word = now + _ANNOUNCED_S

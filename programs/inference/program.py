@@ -25,6 +25,7 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
+from rainbow_iqn_apex.programs.code_watch import CodeWatch
 from rainbow_iqn_apex.programs.common import joined, launch_command, open_environment, run_keys
 from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.following import Follower
@@ -69,8 +70,9 @@ def _serve(
         return Address(number, this_host(), place.path, args.inference_host, place.port, server.clients)
 
     with closing(server), run_client:
+        events = EventLog()
         wanted = service.loaded() if isinstance(service, Together) else None
-        follower = Follower(run_client, servers, address, wanted)
+        follower = Follower(run_client, servers, address, wanted, CodeWatch(events).look)
 
         def look() -> bool:
             follower.check()
@@ -78,9 +80,7 @@ def _serve(
                 service.load(*found)
             return stop.is_set()
 
-        reporter = Reporter(
-            run_client.reports(), "inference server", number, lambda: Reading(server.values()), EventLog()
-        )
+        reporter = Reporter(run_client.reports(), "inference server", number, lambda: Reading(server.values()), events)
         try:
             with reporter, closing(follower):
                 follower.start()

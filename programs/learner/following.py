@@ -5,6 +5,7 @@ import threading
 from typing import NamedTuple
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common import checkout
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
@@ -34,6 +35,10 @@ class Beginning(NamedTuple):
 
 def check_same_settings(team: Team, args: Args) -> None:
     """Raise UserError if learners of one run differ in what its results depend on; all learners call this together."""
+    code = team.exchange(checkout.present(), checkout.Code)
+    for rank, there in enumerate(code):
+        if there.differs_from(code[0]):
+            raise UserError(f"learner 0 has {code[0]}, and learner {rank} {there}; bring all learners to the same")
     own = args.settings | {"run_name": args.name, "path_to_results": str(args.path_to_results.resolve())}
     texts = {name: json.dumps(value, default=str) for name, value in own.items()}
     first, *others = team.exchange(texts, dict[str, str])

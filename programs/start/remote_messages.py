@@ -5,9 +5,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rainbow_iqn_apex import __version__
-from rainbow_iqn_apex.saber.results.run_record import commit
-
 HELLO = b"rainbow-iqn-apex remote "  # begins the first line from there, after what a login may print
 FAULT = b"rainbow-iqn-apex fault "  # in its place: what is missing there
 STOP = b"stop\n"
@@ -19,21 +16,8 @@ _Text = Annotated[str, Meta(max_length=10_000)]
 
 
 @dataclass(frozen=True)
-class Hello:
-    """Names the release that runs on the other side."""
-
-    release: _Text
-    commit: _Text  # without the mark of a changed checkout
-
-
-@dataclass(frozen=True)
 class Order:
     """Orders the other side to run an actor; secrets are in the environment alone."""
 
     words: Annotated[list[_Text], Meta(max_length=1000)]  # options of launch_actor.py
     environment: dict[_Text, _Text]
-
-
-def present() -> Hello:
-    """Return what runs here."""
-    return Hello(__version__, commit().partition("+")[0])

@@ -18,8 +18,9 @@ from dataclasses import asdict
 from typing import IO
 
 from rainbow_iqn_apex.common import schema
+from rainbow_iqn_apex.common.checkout import present
 from rainbow_iqn_apex.options import command_line
-from rainbow_iqn_apex.programs.start.remote_messages import HELLO, MOST_BYTES, SILENT_S, STOP, Order, present
+from rainbow_iqn_apex.programs.start.remote_messages import HELLO, MOST_BYTES, SILENT_S, STOP, Order
 
 _LOOK_S = 0.2
 _LINES_END_S = 5.0

@@ -19,10 +19,11 @@ from functools import partial
 from typing import IO
 
 from rainbow_iqn_apex.common import schema
+from rainbow_iqn_apex.common.checkout import Code, present
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.start.hosts import OPTION, Host
-from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, STOP, Hello, Order, present
+from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, STOP, Order
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
@@ -125,14 +126,12 @@ class Connection:
     def _compare(self) -> None:
         here = present()
         try:
-            there = schema.read_record(self._hello.removeprefix(HELLO), Hello, 1000)
+            there = schema.read_record(self._hello.removeprefix(HELLO), Code, 1000)
         except ValueError as error:
             raise UserError(f"{self._host.name}: {self._host.folder} is of another release; update it") from error
-        commits = {here.commit, there.commit}
-        if there.release != here.release or (len(commits) > 1 and "unknown" not in commits):
+        if there.differs_from(here):
             raise UserError(
-                f"{self._host.name}: {self._host.folder} has release {there.release}, commit {there.commit}, and this "
-                f"machine {here.release}, {here.commit}; bring both to the same"
+                f"{self._host.name}: {self._host.folder} has {there}, and this machine {here}; bring both to the same"
             )
 
     def start(self, words: Sequence[str], db: int, told: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
 from rainbow_iqn_apex.saber.report.descriptions import notes
@@ -23,7 +24,6 @@ from rainbow_iqn_apex.saber.report.results import (
 )
 from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
-from rainbow_iqn_apex.saber.results.run_record import commit
 from rainbow_iqn_apex.saber.results.task import Task
 
 FORMAT = 3  # of the file; changes when the meaning of a key does

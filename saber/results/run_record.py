@@ -5,9 +5,7 @@ resumed run adds a start if anything has changed, such as the commit.
 """
 
 import json
-import os
 import platform
-import subprocess
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,13 +13,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 
-from rainbow_iqn_apex.common import schema
+from rainbow_iqn_apex.common import checkout, schema
 from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.extras import packages_of
 from rainbow_iqn_apex.saber.results.task import Task, tasks_of
 
-ROOT = Path(__file__).resolve().parents[2]
 _MISSING = "none"
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
 
@@ -31,7 +28,7 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True):
 
     settings: dict[str, Any]  # of the command line, by name; plain values, with "device" and the precision in use
     versions: dict[str, str]  # of Python and packages; ale-py is the emulator, with its games
-    commit: str  # see `commit`
+    commit: str  # see `checkout.commit`
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,9 @@ class RunRecord:
 
 def present_start(settings: dict[str, Any]) -> Start:
     """Return a start here and now, with the settings as JSON gives them back."""
-    return Start(json.loads(json.dumps(settings, default=str)), versions(str(settings.get("env", "atari"))), commit())
+    return Start(
+        json.loads(json.dumps(settings, default=str)), versions(str(settings.get("env", "atari"))), checkout.commit()
+    )
 
 
 def write_record(path: Path, record: RunRecord) -> None:
@@ -90,23 +89,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return _MISSING
-
-
-def commit() -> str:
-    """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout.
-
-    Results do not count: one that is written over changes nothing that the next measurement runs.
-    """
-    try:
-        hash_ = _git("describe", "--always", "--exclude=*")  # by no tag
-        changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results", ":!results")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"  # a missing hash must not cost the measurements
-    return f"{hash_}+changes" if changes else hash_
-
-
-def _git(*words: str) -> str:
-    around = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # installed, it may lie in another's checkout
-    return subprocess.run(
-        ["git", *words], cwd=ROOT, env=around, capture_output=True, text=True, check=True
-    ).stdout.strip()

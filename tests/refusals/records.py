@@ -177,6 +177,13 @@ STATUSES: Refused = changed(STATUS, {
     "its folder is no absolute path": [{"folder": None}, {"folder": b"relative"}, {"folder": b"/" * 5000}],
     "its host is no name": [{"host": host} for host in (None, b"a host", b"\x1b[31m", b"h" * 300)],
     "the time at which it was written is too large": [{"written": b"9" * 19}],
+    "its code is none": [
+        {"code": code}
+        for code in (
+            b"", b"[]", b'{"release": "1"}', b'{"release": "1", "commit": ""}', b'{"release": "1\\n", "commit": "a"}',
+            b'{"release": "1", "commit": "%s"}' % (b"a" * 101), b" " * 2000,
+        )
+    ],
 })  # fmt: skip
 STATUSES = {
     f"the record of run .* in Redis, .*, is damaged: {says}.*; delete it with": x for says, x in STATUSES.items()
