@@ -37,6 +37,7 @@ class Entry(NamedTuple):
     options: type[OwnOptions] = OwnOptions
     example: str = ""  # of what follows a colon after the environment's name; empty: nothing does
     vector: str = ""  # what makes several at once, of settings, a seed and a number, if that is not one by one
+    check: str = ""  # what raises ValueError for a name that there is not, as package.module:name
     names_of: Callable[[str], Sequence[str]] = lambda name: (name,)  # those that one name stands for
     repeats: bool = False  # an action for --action-repeat frames; the others have a step of their own
 
@@ -45,40 +46,73 @@ class Entry(NamedTuple):
         make: Make = plugins.load("--env", self.place)
         return make
 
+    def fault_of(self, name: str) -> str:
+        """Return what is wrong with the name behind the colon, empty if nothing is known to be."""
+        if not self.check:
+            return ""
+        try:
+            plugins.load("--env", self.check)(name)
+        except ValueError as error:
+            return str(error)
+        return ""
+
     def load_vector(self) -> MakeVector | None:
         """Import what makes several at once; None if they are made one by one."""
         make: MakeVector | None = plugins.load("--env", self.vector) if self.vector else None
         return make
 
 
+_IN_GYMNASIUM = "rainbow_iqn_apex.environments.gymnasium.environment:find_spec"
 ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment", repeats=True),
     "football": Entry(
-        "rainbow_iqn_apex.environments.football.environment:make_football", FootballOptions, "11_vs_11_easy_stochastic"
+        "rainbow_iqn_apex.environments.football.environment:make_football",
+        FootballOptions,
+        "11_vs_11_easy_stochastic",
+        check="rainbow_iqn_apex.environments.football.environment:check_name",
     ),
     "gymnasium": Entry(
-        "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"
+        "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment",
+        example="CartPole-v1",
+        check=_IN_GYMNASIUM,
     ),
     "gymnasium-vector": Entry(
         "rainbow_iqn_apex.environments.gymnasium_vector.environment:GymnasiumVectorEnvironment",
         example="CartPole-v1",
         vector="rainbow_iqn_apex.environments.gymnasium_vector.vector:GymnasiumVector",
+        check=_IN_GYMNASIUM,
     ),
     "vizdoom": Entry(
-        "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, "basic", repeats=True
+        "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment",
+        VizdoomOptions,
+        "basic",
+        repeats=True,
+        check="rainbow_iqn_apex.environments.vizdoom.environment:check_name",
     ),
     "dmlab": Entry(
         "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment",
         DmlabOptions,
         "explore_goal_locations_small",
+        check="rainbow_iqn_apex.environments.dmlab.levels:check_level",
         names_of=lambda name: DMLAB30 if name == ALL else (name,),
         repeats=True,
     ),
-    "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
-    "crafter": Entry(
-        "rainbow_iqn_apex.environments.crafter.environment:CrafterEnvironment", example="CrafterReward-v1"
+    "procgen": Entry(
+        "rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment",
+        ProcgenOptions,
+        "coinrun",
+        check="rainbow_iqn_apex.environments.procgen.environment:check_name",
     ),
-    "nle": Entry("rainbow_iqn_apex.environments.nle.environment:NleEnvironment", example="NetHackScore-v0"),
+    "crafter": Entry(
+        "rainbow_iqn_apex.environments.crafter.environment:CrafterEnvironment",
+        example="CrafterReward-v1",
+        check="rainbow_iqn_apex.environments.crafter.environment:check_name",
+    ),
+    "nle": Entry(
+        "rainbow_iqn_apex.environments.nle.environment:NleEnvironment",
+        example="NetHackScore-v0",
+        check="rainbow_iqn_apex.environments.nle.environment:check_name",
+    ),
 }
 
 

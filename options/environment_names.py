@@ -8,16 +8,24 @@ from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, find_environmen
 _EXPECTED = "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"
 
 
-def environment_errors(environment: str, game: str) -> list[str]:
-    """Return what is wrong with `--env` and `--game`, with each that they list."""
-    played = entries(environment, game)
-    option = "--game" if environment == "atari" else "--env"
+def option_of(environment: str) -> str:
+    """Return the option that names, or lists, what a run plays."""
+    return "--game" if environment == "atari" else "--env"
+
+
+def environment_errors(environment: str, game: str, nb_actor: int) -> list[str]:
+    """Return what is wrong with `--env` and `--game`, with each that they list, and with the number of its actors."""
+    played, option = entries(environment, game), option_of(environment)
     if len(played) > MOST_ENTRIES:
         return [f"{option}: expected at most {MOST_ENTRIES} in a list, got {len(played)}"]
     names = [task_name(*one) for one in played]
     if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
         return [f"{option}: {twice} stands twice in the list, as the names of files spell it"]
-    return list(dict.fromkeys(error for one in played for error in _errors(*one)))
+    if errors := dict.fromkeys(error for one in played for error in _errors(*one)):
+        return list(errors)
+    if 0 < nb_actor < len(played):
+        return [f"--nb-actor: expected at least {len(played)} actors, one for each that {option} lists, got {nb_actor}"]
+    return []
 
 
 def _errors(environment: str, game: str) -> list[str]:
@@ -31,6 +39,8 @@ def _errors(environment: str, game: str) -> list[str]:
         errors.append(f"--env: {env} needs a name, as in {env}:{example}")
     elif colon and not example:
         errors.append(f"--env: expected {env} alone, got {environment!r}; --game names the game")
+    elif fault := ENVIRONMENTS[env].fault_of(name):
+        errors.append(f"--env: {fault}")
     if env == "atari":
         from rainbow_iqn_apex.saber.games import check_game  # the emulator is needed to judge its games alone
 

@@ -27,6 +27,7 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.monitoring.report import Role
 from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.failure import failure_reported
 
 
@@ -111,12 +112,7 @@ def _named(args: Args, recorded_by: str) -> Iterator[None]:
             raise  # by its own code, of which the traceback tells
         raise UserError(f"{option}: {error}") from error
     except ValueError as error:
-        raise UserError(f"{option_of(args)}: {error}") from error
-
-
-def option_of(args: Args) -> str:
-    """Return the option that names, or lists, what the run plays."""
-    return "--game" if args.env == "atari" else "--env"
+        raise UserError(f"{option_of(args.env)}: {error}") from error
 
 
 def look_at_entries(args: Args) -> Environment:
@@ -131,8 +127,8 @@ def look_at_entries(args: Args) -> Environment:
         with closing(open_environment(args, args.seed, entry)) as environment:
             if differing := _differing(first, environment) or _other_options(ours, theirs):
                 raise UserError(
-                    f"{option_of(args)}: all that it lists must have the same observations, actions and options, and "
-                    f"{theirs.task} has {differing[1]}, where {ours.task} has {differing[0]}"
+                    f"{option_of(args.env)}: all that it lists must have the same observations, actions and options, "
+                    f"and {theirs.task} has {differing[1]}, where {ours.task} has {differing[0]}"
                 )
     return first
 

@@ -240,7 +240,7 @@ def test_a_preset_leaves_what_an_agent_takes_for_other_environments() -> None:
 @pytest.mark.parametrize(
     ("env", "like"),
     [("gymnasium:ale_py:ALE/Pong-v5", "atari"), ("gymnasium:Acrobot-v1", "gymnasium:CartPole-v1"),
-     ("gymnasium:no_such_package:Zork-v0", "gymnasium:CartPole-v1")],
+     ("gymnasium:Reacher-v2", "gymnasium:CartPole-v1")],
 )  # fmt: skip
 def test_what_is_observed_decides_on_defaults(env: str, like: str, preset: str) -> None:
     # Mutation: ask whether the environment is Atari's.

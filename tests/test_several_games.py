@@ -55,7 +55,7 @@ SCORES = {f"{_MODULE}-counting-One-v0": 5, f"{_MODULE}-counting-Two-v0": 10}
 
 
 def parsed(words: str) -> options.Args:
-    return options.parse(words.split(), "test", "")
+    return options.parse([*words.split(), "--nb-actor", "30", "--force"], "test", "")
 
 
 @pytest.mark.parametrize(

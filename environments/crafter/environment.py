@@ -29,8 +29,7 @@ class CrafterEnvironment(ReplayedEnvironment):
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         super().__init__(settings.env.partition(":")[2], seed)
-        if self.name != NAME:
-            raise ValueError(f"crafter has no environment {self.name!r}; there is {NAME}")
+        check_name(self.name)
         need("crafter", self.name)
         if settings.render:
             raise RuntimeError("cannot render: Crafter has no window here; films can be recorded")
@@ -59,3 +58,9 @@ class CrafterEnvironment(ReplayedEnvironment):
 
 def _seen(picture: Any) -> Array:
     return np.ascontiguousarray(np.asarray(picture, np.uint8).transpose(2, 0, 1))  # [3, 64, 64]
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that no environment has."""
+    if name != NAME:
+        raise ValueError(f"crafter has no environment {name!r}; there is {NAME}")

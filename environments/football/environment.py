@@ -21,9 +21,7 @@ def make_football(settings: EnvironmentSettings, seed: int) -> Environment:
     options = settings.own
     assert isinstance(options, FootballOptions)
     scenario = settings.env.partition(":")[2]
-    if scenario not in SCENARIOS:
-        close = nearest(scenario, SCENARIOS, cutoff=0.4) or SCENARIOS[:3]
-        raise ValueError(f"football has no scenario {scenario!r}; did you mean {' or '.join(close)}?")
+    check_name(scenario)
     _check_installed(options.football_engine)
     if settings.render:
         check_display()
@@ -35,6 +33,13 @@ def make_football(settings: EnvironmentSettings, seed: int) -> Environment:
     from rainbow_iqn_apex.environments.football.gfootball_engine import GfootballFootball
 
     return GfootballFootball(scenario, settings, seed)
+
+
+def check_name(scenario: str) -> None:
+    """Raise ValueError for a name that no scenario has."""
+    if scenario not in SCENARIOS:
+        close = nearest(scenario, SCENARIOS, cutoff=0.4) or SCENARIOS[:3]
+        raise ValueError(f"football has no scenario {scenario!r}; did you mean {' or '.join(close)}?")
 
 
 def _check_installed(engine: str) -> None:

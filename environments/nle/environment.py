@@ -42,7 +42,7 @@ class NleEnvironment(ReplayedEnvironment):
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         super().__init__(settings.env.partition(":")[2], seed)
-        _check_name(self.name)
+        check_name(self.name)
         need("nle", self.name)
         if settings.render:
             raise RuntimeError("cannot render: NLE has no window; films can be recorded")
@@ -84,7 +84,8 @@ def _packed(seen: dict[str, Array]) -> Array:
     )
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that no task has."""
     if name in TASKS:
         return
     close = nearest(name, TASKS, 2)

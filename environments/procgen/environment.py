@@ -107,11 +107,16 @@ def _seen(shown: Shown) -> Array:
     return np.ascontiguousarray(shown.picture.transpose(2, 0, 1))  # [3, 64, 64]
 
 
-def _levels(game: str, options: ProcgenOptions) -> dict[str, int]:
-    """Return which levels the engine is to draw; raises ValueError for a name or a mode that it does not know."""
+def check_name(game: str) -> None:
+    """Raise ValueError for a name that no game has."""
     if game not in GAMES:
         hint = suggestion(nearest(game, GAMES, 2), f"there are {', '.join(GAMES)}")
         raise ValueError(f"procgen knows no game {game!r}; {hint}")
+
+
+def _levels(game: str, options: ProcgenOptions) -> dict[str, int]:
+    """Return which levels the engine is to draw; raises ValueError for a name or a mode that it does not know."""
+    check_name(game)
     mode = options.procgen_mode
     having = _EXPLORATION if mode == "exploration" else _GAMES_OF_MODE.get(mode, GAMES)
     if game not in having:

@@ -64,7 +64,7 @@ class VizdoomEnvironment(ReplayedEnvironment):
 
     def _open(self, settings: EnvironmentSettings) -> "vizdoom.DoomGame":
         """Start the engine; raises ValueError, in one line, if that is impossible."""
-        _check_name(self.name)
+        check_name(self.name)
         need("vizdoom", self.name)
         if settings.render:
             check_display()
@@ -153,7 +153,8 @@ class VizdoomEnvironment(ReplayedEnvironment):
         self._game.close()
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that no scenario has."""
     if name in SCENARIOS:
         return
     hint = suggestion(nearest(name.replace("-", "_"), SCENARIOS, 1), f"there are: {', '.join(SCENARIOS)}")

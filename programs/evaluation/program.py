@@ -16,8 +16,9 @@ from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
+from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.agent import device_name, select_device
-from rainbow_iqn_apex.programs.common import open_environment, option_of
+from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.card import NEW_FILM, check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
@@ -42,7 +43,9 @@ def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
     args, saved = load_model(args)
     games = [args.entry(number) for number in range(len(args.entries))]
     if len(games) > 1 and args.export is not None:
-        raise UserError(f"--export: expected one game, {args.model} plays {len(games)}: name it with {option_of(args)}")
+        raise UserError(
+            f"--export: expected one game, {args.model} plays {len(games)}: name it with {option_of(args.env)}"
+        )
     return [
         episode
         for number, game in enumerate(games)

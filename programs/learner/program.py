@@ -26,7 +26,7 @@ from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
-from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter, option_of
+from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter
 from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (
@@ -71,7 +71,6 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     team = join(os.environ, device)
     share = share_of(args, team)
     check_same_settings(team, args)
-    _check_entries(args)
     environment = look_at_entries(replace(args, render=False))
     place = Place(client, device, environment.spec)
     if team.rank:
@@ -79,15 +78,6 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     else:
         _lead(args, share, team, place, environment.action_repeat, stop)
     team.leave()
-
-
-def _check_entries(args: Args) -> None:
-    """Raise UserError if some of what the run lists would never be played."""
-    if (entries := len(args.entries)) > args.nb_actor:
-        raise UserError(
-            f"--nb-actor: expected at least {entries} actors, one for each that {option_of(args)} lists, got "
-            f"{args.nb_actor}"
-        )
 
 
 def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int, stop: threading.Event) -> None:
