@@ -12,13 +12,14 @@ from rainbow_iqn_apex.saber.results.task import Task
 
 SHOWN_EVENTS = 60
 _MAX_TEXT = 300  # characters
+_MAX_PROBLEM = 1000  # with a server's words, and what to do
 _MAX_NAME = 100
 _MOST_STEPS = 2**53  # that a browser counts exactly
 
 
 def present(last: LastOverview) -> dict[str, Any]:
     """Return the present state of the run, as far as Redis has shown it."""
-    shown: dict[str, Any] = {"problem": text(last.problem), "at": last.at}
+    shown: dict[str, Any] = {"problem": text(last.problem, _MAX_PROBLEM), "at": last.at}
     if overview := last.overview:
         shown |= {
             "run": _run(overview),

@@ -78,7 +78,7 @@ class Results:
             return run.metrics([*(name for name in names if name in METRICS), *filter(is_given, newest)])
 
     def facts(self, title: str) -> dict[str, Any]:
-        """Return what a run plays, how it is set, and the scores of its newest episodes beside the references."""
+        """Return what a run plays, how it is set, how far it got, and its newest scores beside the references."""
         with self._read(title) as run:
             if not run:
                 return {}
@@ -100,6 +100,8 @@ class Results:
                 "scores": scores,
                 "normalised": normalised,
                 "references": references(None if several else run.task.scores),
+                "metrics": _metrics(run),
+                "t_max": _t_max(run),
             }
 
     def films(self, title: str) -> list[dict[str, Any]]:
@@ -166,6 +168,20 @@ def _stat(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
+
+
+def _t_max(run: RunFiles) -> int | None:
+    found = run.record.starts[-1].settings.get("T_max") if run.record else None
+    return found if isinstance(found, int) and found > 0 else None  # whatever somebody has written there
+
+
+def _metrics(run: RunFiles) -> dict[str, float]:
+    """Return the newest metrics of a run's files, and how far it got by its record, which is written as it ends."""
+    values = dict(run.history.lines[-1].values) if run.history.lines else {}
+    if (record := run.record) and record.reached >= values.get("time/total_timesteps", 0):
+        values |= {"time/total_timesteps": record.reached, "time/frames": record.reached * record.action_repeat}
+        values["time/progress"] = min(1.0, record.reached / (_t_max(run) or record.reached or 1))
+    return values
 
 
 def _lines(run: RunFiles, curves: dict[str, Any]) -> list[dict[str, Any]]:

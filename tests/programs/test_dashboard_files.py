@@ -18,6 +18,7 @@ from rainbow_iqn_apex.programs.dashboard import run_files, tail
 from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
 from rainbow_iqn_apex.programs.dashboard.run_files import History
 from rainbow_iqn_apex.programs.dashboard.tail import Tail
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from tests.dashboard import episodes, moment, write_run
 from tests.monitoring.sinks.moments import NobodyElse
@@ -143,6 +144,22 @@ def test_curves_grow_with_their_file(tmp_path: Path) -> None:
     assert training["mean"][-1] == pytest.approx((3 * 3 + 2 * 8) / 5) and training["episodes"][-1] == 5
     facts = results.facts("pong")
     assert facts["normalised"]["human"]["training"] == pytest.approx((5.0 + 20.7) / (14.6 + 20.7), abs=0.01)
+
+
+@pytest.mark.parametrize(("t_max", "done"), [(400, 0.75), (200, 1.0), ("many", 1.0), (None, 1.0)])
+def test_a_run_that_no_server_holds_shows_how_far_it_got(tmp_path: Path, t_max: object, done: float) -> None:
+    # Mutation: take the metrics of the history alone, which ends before the run does.
+    write_run(tmp_path, "pong", 3)
+    (tmp_path / "pong_metrics.jsonl").write_text(moment(60, 290, time__total_timesteps=290, redis__unread=2))
+    start = Start({"T_max": t_max, "agent": "ppo"}, {}, "")
+    write_record(tmp_path / "pong.json", RunRecord("pong", 4, 300, (start,)))
+    facts = Results(tmp_path).facts("pong")
+    assert facts["t_max"] == (t_max if isinstance(t_max, int) else None)
+    assert facts["metrics"] == {
+        "time/total_timesteps": 300, "time/frames": 1200, "time/progress": done, "redis/unread": 2,
+    }  # fmt: skip
+    (tmp_path / "pong.json").unlink()
+    assert Results(tmp_path).facts("pong")["metrics"] == {"time/total_timesteps": 290, "redis/unread": 2}
 
 
 def test_a_large_log_is_read_in_parts_and_blocks_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

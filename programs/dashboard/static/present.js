@@ -25,7 +25,7 @@ export function showPresent(now) {
   showAlerts(now.alerts || []);
   showMixture(isMixed, run, files.shown);
   const isAlive = !run?.is_over && ["working", "waiting", "lockstep"].includes(now.processes?.[0].state);
-  showFacts(metrics, facts, run, isAlive);
+  showFacts(run ? metrics : facts.metrics || {}, facts, run?.t_max ?? facts.t_max, isAlive);
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
@@ -52,7 +52,7 @@ function showAlerts(alerts) {
   setChildren(find("alert-list"), alerts, () => alerts.map(alert => make("li", { textContent: alert })));
 }
 
-function showFacts(metrics, facts, run, isAlive) {
+function showFacts(metrics, facts, most, isAlive) {
   const done = metrics["time/progress"];
   find("progress").value = done ?? 0;
   setText(find("progress"), percent(done));
@@ -60,7 +60,7 @@ function showFacts(metrics, facts, run, isAlive) {
   const held = "buffer/rows" in metrics  // the on-policy family holds nothing
     ? [["Replay or queue", percent(metrics["buffer/fill"]), `${whole(metrics["buffer/rows"])} agent steps held`]] : [];
   const entries = [
-    ["Agent steps", whole(metrics["time/total_timesteps"]), run?.t_max ? `of ${whole(run.t_max)}: ${percent(done)} learned` : ""],
+    ["Agent steps", whole(metrics["time/total_timesteps"]), most ? `of ${whole(most)}: ${percent(done)} learned` : ""],
     ["Frames", whole(metrics["time/frames"]), isAlive ? `${number(metrics["time/fps"])} a second` : ""],
     ...left,
     ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates`],
