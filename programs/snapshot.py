@@ -268,12 +268,18 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
     if not fitting:
         name = f"model_{game or '<game>'}_<steps>.pth"
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
-        raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}")
+        raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}{_below(path)}")
     if game is None and ", " in games:
         raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")
     _, _, newest, _ = max(fitting)
     print(f"The newest snapshot in {path} is {newest.name}", flush=True)
     return newest
+
+
+def _below(path: Path) -> str:
+    """Return a hint at folders below this one that have snapshots, as those of a sweep's runs; empty without any."""
+    there = {str(file.parent) for depth in ("*", "*/*") for file in path.glob(f"{depth}/*model_*.pth")}
+    return f"; there are snapshots in {min(there)}" if there else ""
 
 
 def last_models(folder: Path, game: str) -> list[Path]:

@@ -238,6 +238,10 @@ def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureF
     for steps in (900, 1000):
         (tmp_path / "empty" / f"model_pong_{steps}.pth").touch()
     assert snapshot.choose(tmp_path / "empty", None).name == "model_pong_1000.pth"
+    (tmp_path / "sweep" / "pong_seed-1").mkdir(parents=True)
+    (tmp_path / "sweep" / "pong_seed-1" / "last_model_pong_1.pth").touch()
+    with pytest.raises(UserError, match=r"there are snapshots in \S*/sweep/pong_seed-1$"):
+        snapshot.choose(tmp_path / "sweep", "pong")
 
 
 def test_a_folder_of_one_run_has_the_snapshots_of_each_of_its_games(tmp_path: Path) -> None:
