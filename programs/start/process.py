@@ -18,7 +18,7 @@ _WRONG_COMMAND = 2
 _STARTS_S = 5  # a process that fails sooner would only fail again
 WORKS_S = 60  # a process that fails later has worked before
 _MOST_RESTARTS = 5  # of a process that has never worked
-_MOST_RETURNS = 20  # without work in between, of one that has: some 15 minutes
+MOST_RETURNS = 20  # without work in between, of one that has: some 15 minutes
 _LONGEST_PAUSE_S = 60.0
 
 OpenWindow = Callable[[str, int], int | None]
@@ -27,6 +27,11 @@ Clock = Callable[[], float]
 
 def no_window(_name: str, _process_id: int) -> None:
     """Open none: all lines go to this terminal."""
+
+
+def pause_s(restarts: int) -> float:
+    """Return how long to wait before the next start, after so many that have been of no use."""
+    return min(2.0 ** min(restarts - 1, 10), _LONGEST_PAUSE_S)
 
 
 class Process:
@@ -98,7 +103,7 @@ class Process:
         if self.exit_code in (0, _WRONG_COMMAND, None):
             return False
         if self._has_worked or self._lived >= WORKS_S:
-            return self._lived >= WORKS_S or self._restarts < _MOST_RETURNS
+            return self._lived >= WORKS_S or self._restarts < MOST_RETURNS
         return (self.exit_code > KILLED or self._lived >= _STARTS_S) and self._restarts < _MOST_RESTARTS
 
     @property
@@ -109,7 +114,7 @@ class Process:
         """Return whether it may be started again now: after ever longer pauses if that has been of no use yet."""
         if self._lived >= WORKS_S or not self._has_worked:
             return True
-        return self._clock() - self.ended >= min(2.0 ** min(self._restarts - 1, 10), _LONGEST_PAUSE_S)
+        return self._clock() - self.ended >= pause_s(self._restarts)
 
     def start_again(self, open_window: OpenWindow) -> None:
         """Start it again."""

@@ -17,15 +17,14 @@ from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_fi
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, process_file, settings_of
-from rainbow_iqn_apex.programs.start.output import say
-from rainbow_iqn_apex.programs.start.process import WORKS_S
+from rainbow_iqn_apex.programs.start.output import complain, say
+from rainbow_iqn_apex.programs.start.process import MOST_RETURNS, WORKS_S, Clock, pause_s
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
 _OTHERS_SAVE_S = 60.0
 _LEAVES_S = 5.0  # a server that was taken back still holds its lock when it listens no more
-_MOST_RESTARTS = 3  # without work in between
 _LAST_LINES = 8
 _SCRIPT = "start-script"  # the name of a start script's connection to its server
 
@@ -170,19 +169,21 @@ class RedisServer:
     Raises UserError if another start script has one in the same folder, which other machines may share.
     """
 
-    def __init__(self, host: str, port: int, folder: Path, stop: StopRequest) -> None:
+    def __init__(self, host: str, port: int, folder: Path, stop: StopRequest, clock: Clock = time.monotonic) -> None:
         self._host, self._port, self._stop = host, port, stop
         self._program = find_program()
         self._lock = _lock(folder, port, stop)
         self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
-        self._restarts, self._began = 0, 0.0
+        self._clock = clock
+        self._restarts = 0  # without work in between
+        self._began = self._seen = 0.0  # by the clock; when it last ran
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes
         self._process: subprocess.Popen[bytes] | None = None
         self._held: socket.socket | None = None  # by which other start scripts see that this one lives
 
     def start(self) -> None:
         """Start it, and wait until it answers; raises RunError if it cannot."""
-        self._began = time.monotonic()
+        self._began = self._clock()
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
             # Slurm sends SIGTERM to each process of a job that ends, and the server has to outlive those who save.
@@ -230,21 +231,37 @@ class RedisServer:
         return self._process is not None and self._process.poll() is None
 
     def keep_alive(self) -> None:
-        """Start it again if it has died: its file holds all but the last second, which the others send again."""
+        """Start it again if it has died: its file holds all but the last second, which the others send again.
+
+        What it needs, such as memory, may be away for a while: so there are pauses, ever longer ones, between starts.
+        """
+        now = self._clock()
         if self.runs():
+            self._seen = now
             return
-        if time.monotonic() - self._began >= WORKS_S:
+        if self._seen - self._began >= WORKS_S:
             self._restarts = 0
-        if self._restarts == _MOST_RESTARTS:
+        if self._restarts == MOST_RETURNS:
             raise self._failed("has died")
+        if now - self._began < pause_s(self._restarts):
+            return
         self._restarts += 1
         say("the Redis server has died and is started again")
-        self.start()
+        try:
+            self.start()
+        except RunError as error:
+            complain(str(error))
+            self._kill()
 
     def _failed(self, what: str) -> RunError:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         return RunError("\n".join([f"the Redis server {what}; its last lines:", *lines]))
+
+    def _kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
 
     def stop(self, patience_s: float) -> None:
         """Stop it, after all who save into it."""
@@ -255,7 +272,6 @@ class RedisServer:
             try:
                 self._process.wait(patience_s)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                self._kill()
         self._log.close()
         self._lock.close()

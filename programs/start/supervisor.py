@@ -62,7 +62,7 @@ class Supervisor:
             return
         redis_server.take_back(server.host, server.port, results, self._stop)
         redis_server.check_port(server.host, server.port, redis_server.ask(server.host, server.port), results)
-        self._redis = RedisServer(server.host, server.port, results, self._stop)
+        self._redis = RedisServer(server.host, server.port, results, self._stop, self._clock)
         self._redis.start()
 
     def train(self) -> int:

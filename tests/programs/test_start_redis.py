@@ -102,11 +102,17 @@ def test_the_bundled_server_is_taken_and_one_in_its_place_is_named(
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+def now() -> list[float]:
+    """The time by the clock on which restarts depend, in seconds."""
+    return [1000.0]
+
+
+@pytest.fixture
+def server(now: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
     """A server in a folder that holds the configuration file."""
     (tmp_path / "redis_rainbow_6379.conf").write_text((ROOT / "redis_rainbow_6379.conf").read_text())
     monkeypatch.chdir(tmp_path)
-    server = RedisServer("127.0.0.1", free_port(), tmp_path, StopRequest())
+    server = RedisServer("127.0.0.1", free_port(), tmp_path, StopRequest(), lambda: now[0])
     yield server
     server.stop(30)
     assert not server.runs()
@@ -118,17 +124,26 @@ def kill(server: RedisServer) -> None:
     wait_until(lambda: not server.runs(), "its end")
 
 
-def test_a_server_that_dies_is_started_again_three_times(
-    server: RedisServer, capfd: pytest.CaptureFixture[str]
+def test_a_server_that_dies_is_started_again_for_a_quarter_of_an_hour(
+    server: RedisServer, now: list[float], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    # Mutations: try at once, or without an end; count pauses as work; let a start that fails end the run.
     server.start()
-    for _ in range(3):
-        kill(server)
-        server.keep_alive()
-    kill(server)
+    began, times, settings = now[0], [], server._settings
     with pytest.raises(RunError, match=r"the Redis server has died; its last lines:\n(.*\n)*.*Ready to accept"):
-        server.keep_alive()
-    assert capfd.readouterr().out.count("the Redis server has died and is started again") == 3
+        while now[0] < began + 3600:
+            if server.runs():
+                times.append(now[0] - began)
+                kill(server)
+            is_away = len(times) == 3 and now[0] < began + 400  # what it needs
+            server._settings = settings + ["--maxmemory", "none"] * is_away
+            now[0] += 0.5
+            server.keep_alive()
+    printed = capfd.readouterr()
+    assert printed.out.count("the Redis server has died and is started again") == 20
+    assert times[:3] == [0, 0.5, 1.5]
+    assert 400 < times[3] < 470 and 800 < now[0] - began < 1100
+    assert "the Redis server could not start; its last lines:" in printed.err
 
 
 def test_no_two_servers_append_to_one_file(
@@ -142,10 +157,11 @@ def test_no_two_servers_append_to_one_file(
         RedisServer("127.0.0.1", server._port, tmp_path, StopRequest())
 
 
-def test_a_server_that_has_worked_for_a_minute_may_die_again(server: RedisServer) -> None:
+def test_a_server_that_has_worked_for_a_minute_may_die_again(server: RedisServer, now: list[float]) -> None:
     server.start()
-    for _ in range(5):
-        server._began -= 60
+    for _ in range(25):
+        now[0] += 60
+        server.keep_alive()
         kill(server)
         server.keep_alive()
     assert server.runs()
