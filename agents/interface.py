@@ -41,6 +41,10 @@ class EnvironmentSlot(NamedTuple):
     first: int
     total: int  # of all actors
 
+    def places(self, count: int) -> Tensor:
+        """Return the places [E] int64 of the first environments, so many, among those of all actors."""
+        return torch.arange(self.first, self.first + count)
+
 
 @dataclass(frozen=True)
 class Setup:

@@ -11,9 +11,21 @@ EVALUATION_EPSILON = 0.001
 def explored(greedy: Tensor, epsilon: Tensor | float, nb_actions: int, generator: torch.Generator) -> Tensor:
     """Return the greedy actions [E], or with probability epsilon, [E] or one for all, random ones in their place."""
     shape, device = greedy.shape, greedy.device
-    is_random = torch.rand(shape, generator=generator, device=device) < epsilon
     random = torch.randint(nb_actions, shape, generator=generator, device=device)
+    is_random = torch.rand(shape, generator=generator, device=device) < epsilon
     return torch.where(is_random, random, greedy)
+
+
+def ladder(places: Tensor, nb_env: int, first: float, last: float) -> Tensor:
+    """Return shares [E] float64 at places [E] int64 among N environments: first^(1 - s) last^s, s = i / (N - 1).
+
+    A single environment has the middle, s = 0.5. So the shares are spread evenly on a logarithmic scale, as Ape-X's
+    (Horgan et al. 2018, arXiv 1803.00933).
+    """
+    i = places.double()
+    s = i / (nb_env - 1) if nb_env > 1 else torch.full_like(i, 0.5)
+    shares: Tensor = first ** (1 - s) * last**s
+    return shares
 
 
 class RandomState:

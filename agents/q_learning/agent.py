@@ -26,7 +26,7 @@ from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.ahead import Ahead, Begun
 from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
-from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
@@ -139,18 +139,14 @@ class QLearningAgent(Agent):
         begins = step is not None and step < self._learning.learn_start
         if not begins and not self._options.explores(step):
             return greedy
-        shape = greedy.shape
-        random = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
+        nb_actions, slot = self.network.nb_actions, self._slot
         if begins:
-            return random
-        epsilon = EVALUATION_EPSILON if step is None else self._exploration(len(greedy), step, places)
-        is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon
-        return torch.where(is_random, random, greedy)
-
-    def _exploration(self, count: int, step: int, places: Array | None) -> Tensor:
-        """Return epsilon [E] at these places, or at the first ones of the agent's slot."""
-        numbers = np.arange(self._slot.first, self._slot.first + count) if places is None else places
-        return exploration_rates(torch.from_numpy(numbers), self._slot.total, step, self._options).to(self._device)
+            return torch.randint(nb_actions, greedy.shape, generator=self.generator, device=self._device)
+        if step is None:
+            return explored(greedy, EVALUATION_EPSILON, nb_actions, self.generator)
+        found = slot.places(len(greedy)) if places is None else torch.from_numpy(places)
+        epsilon = exploration_rates(found, slot.total, step, self._options).to(self._device)
+        return explored(greedy, epsilon, nb_actions, self.generator)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:

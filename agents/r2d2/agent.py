@@ -27,7 +27,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
-from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored, ladder
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.agents.target_network import UpdateCounter
 from rainbow_iqn_apex.common.errors import UserError
@@ -83,8 +83,7 @@ class R2d2(SequenceAgent):
         self.network = build().to(self._device)
         self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
-        self._nb_env, first = setup.slot.total, setup.slot.first
-        self._epsilon = self._rates(torch.arange(first, max(self._nb_env, first + 1)))  # [environments from it on]
+        self._slot = setup.slot
         if setup.learns:
             self.target = build().to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
@@ -104,7 +103,7 @@ class R2d2(SequenceAgent):
         q, recurrent = self.network(inputs, recurrent)
         q = q[0]  # [E, A]
         greedy = q.argmax(1)  # [E]
-        epsilon = EVALUATION_EPSILON if step is None else self._exploration(len(greedy), places).to(self._device)
+        epsilon = EVALUATION_EPSILON if step is None else self._exploration(len(greedy), places)
         actions = explored(greedy, epsilon, q.shape[1], self.generator)
         extras = {"chosen": q.gather(1, actions.unsqueeze(1)).squeeze(1), "greedy": q.amax(1)}
         arrays = {name: value.cpu().numpy() for name, value in extras.items()}
@@ -112,11 +111,10 @@ class R2d2(SequenceAgent):
         return output, self.next_state(stack, actions, recurrent)
 
     def _exploration(self, count: int, places: Array | None) -> Tensor:
-        """Return epsilon [E] at these places, or at the first ones of the agent's slot."""
-        return self._epsilon[:count] if places is None else self._rates(torch.tensor(places))
-
-    def _rates(self, places: Tensor) -> Tensor:
-        return exploration_rates(places, self._nb_env, self._options.exploration_base)
+        """Return base^(1 + 7 s) [E] at these places, or at the first ones of the agent's slot; see `ladder`."""
+        found = self._slot.places(count) if places is None else torch.from_numpy(places)
+        base = self._options.exploration_base
+        return ladder(found, self._slot.total, base, base**8).float().to(self._device)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
@@ -194,13 +192,3 @@ class R2d2(SequenceAgent):
         sizes = torch.where(learnable, differences.abs(), 0)
         mean = sizes.sum(0) / learnable.sum(0).clamp(min=1)
         return (_LARGEST_SHARE * sizes.amax(0) + (1 - _LARGEST_SHARE) * mean) ** self._options.priority_exponent_R2D2
-
-
-def exploration_rates(places: Tensor, nb_env: int, base: float) -> Tensor:
-    """Return epsilon [E] at places [E] int64 among N environments: base^(1 + 7 i / (N - 1)) at place i.
-
-    One environment alone has base^4.5, the middle one's; the formula divides by 0 there.
-    """
-    i = places.double()
-    share = i / (nb_env - 1) if nb_env > 1 else torch.full_like(i, 0.5)
-    return (base ** (1 + 7 * share)).float()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.r2d2.agent import R2d2, exploration_rates
+from rainbow_iqn_apex.agents.r2d2.agent import R2d2
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
@@ -102,11 +102,11 @@ def test_initial_priorities_are_the_learner_s_as_long_as_the_networks_are_the_sa
 
 
 def test_each_environment_has_its_own_rate() -> None:
-    rates = exploration_rates(torch.arange(8), 8, 0.4)
-    np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 7) for i in range(8)], rtol=1e-6)
-    assert float(exploration_rates(torch.zeros(1), 1, 0.4)) == pytest.approx(0.4**4.5)
-    alone = agent_of("r2d2", "--nb-actor", "1", "--nb-env-per-actor", "1", learns=False)
-    assert alone._epsilon.tolist() == pytest.approx([0.4**4.5]), "not 0.4, environment 0's of several"
+    for count in (8, 1):
+        several = agent_of("r2d2", "--nb-actor", "1", "--nb-env-per-actor", str(count), learns=False)
+        expected = [0.4 ** (1 + 7 * i / 7) for i in range(8)] if count == 8 else [0.4**4.5]
+        np.testing.assert_allclose(several._exploration(count, None), expected, rtol=1e-6)
+        np.testing.assert_allclose(several._exploration(1, np.array([count - 1])), expected[-1:], rtol=1e-6)
     agent, rng = agent_of("r2d2", "--exploration-base", "1", learns=False), np.random.default_rng(0)
     rows = Rows.stack([random_row(rng, StepType.LAST, 5)] * 1)
     kinds = {int(agent.act(rows, {}, 10**6)[0].actions[0]) for _ in range(60)}
