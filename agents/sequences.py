@@ -85,7 +85,7 @@ class SequenceAgent(Agent):
     def learning_inputs(self, batch: Batch) -> tuple[Inputs, RecurrentState]:
         """Return the inputs [T, B, ...] of a batch, and the recurrent state before them."""
         skipped = self.spec.stack - 1
-        before = batch.state.get(LAST_ACTION, batch.action[0])  # [B, ...] of no account without an LSTM
+        before = batch.state.get(LAST_ACTION, batch.action[0])  # [B, ...] that nothing reads without an LSTM
         last = torch.cat((before.unsqueeze(0), batch.action[skipped:-1]))  # [T, B, ...]
         inputs = Inputs(
             obs=stacks(batch.obs, batch.step_type, self.spec.stack),

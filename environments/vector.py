@@ -25,7 +25,7 @@ class Vector(Protocol):
     """Several environments of equal observations that step together.
 
     An episode's LAST row comes in `ended`, and the next FIRST row in the place of it in `rows`. Where an environment
-    takes a step to begin anew, the LAST row itself comes in `rows`, and the action there is of no account.
+    takes a step to begin anew, the LAST row itself comes in `rows`, and the action there is ignored.
     """
 
     spec: EnvironmentSpec  # of each

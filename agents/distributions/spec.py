@@ -28,7 +28,7 @@ class PolicySpec:
     """The kind of a policy's distribution."""
 
     action: ActionSpec
-    box: str = "tanh-normal"  # or clipped-normal; of no account where actions are discrete
+    box: str = "tanh-normal"  # or clipped-normal; ignored where actions are discrete
 
     @property
     def nb_parameters(self) -> int:

@@ -25,7 +25,7 @@ class Inputs(NamedTuple):
     obs: Tensor  # [T, B, S, ...]
     first: Tensor  # [T, B] bool: rows that open an episode
     reward: Tensor  # [T, B] float32, the last reward as the network shall see it
-    action: Tensor  # [T, B, ...] the last action, as the environment's spec describes it; of no account at FIRST
+    action: Tensor  # [T, B, ...] the last action, as the environment's spec describes it; ignored at FIRST
 
     def rows(self, start: int, stop: int | None = None) -> "Inputs":
         """Return a part of the sequence."""

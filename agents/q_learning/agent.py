@@ -1,7 +1,8 @@
 """What the Rainbow agents share: n-step double Q-learning with noisy exploration, a target network and Adam.
 
-An agent adds its network and three functions of it: greedy values for acting, the losses of a batch, and the losses of
-an actor's own rows. Letters: T rows of a window, B batch, E environments, A actions, n steps.
+An agent adds its network, and the methods at the end of the class: values for acting and for a viewer, the target
+network's pass, the losses of a batch, and those of an actor's own rows.
+Letters: T rows of a window, B batch, E environments, A actions, n steps.
 """
 
 from abc import abstractmethod
