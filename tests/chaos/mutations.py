@@ -3,6 +3,8 @@
 import itertools
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
 from rainbow_iqn_apex.memory.buffer import Checkpoint
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
@@ -35,25 +37,28 @@ GAP_S = 1.0  # between the two steps of a commit that should be one
 
 def apply(name: str) -> None:
     """Change this process."""
-    {
+    changes: dict[str, Callable[[], object]] = {
         "nothing": lambda: None,
         "messages without state": _messages_without_state,
         "messages before state": _messages_before_state,
-        "ids of the clock": _ids_of_the_clock,
+        "ids of the clock": partial(_change_commit, _APPEND, _APPEND_WHEN_IT_IS),
         "trim before ingest": _trim_before_ingest,
-        "lease not renewed": _lease_not_renewed,
-        "actors never wait": _actors_never_wait,
-        "queue overfilled": _queue_overfilled,
+        "lease not renewed": partial(setattr, lease.Lease, "_keep", lambda *_: None),
+        "actors never wait": partial(setattr, RateLimiter, "may_play", lambda *_: True),
+        # The learner takes in all that has arrived, whether it has room or not.
+        "queue overfilled": partial(setattr, Queue, "room", property(lambda _: sys.maxsize)),
         "queue forgotten": _queue_forgotten,
-        "queue taken up twice": _queue_taken_up_twice,
+        # A learner that resumes takes all that is in the log for what waited.
+        "queue taken up twice": partial(setattr, Queue, "remembers", lambda *_: True),
         "memory not restored": _memory_not_restored,
         "fresh twice": _fresh_twice,
         "waiting sequences not saved": _waiting_sequences_not_saved,
         "table keeps its oldest": _table_keeps_its_oldest,
         "features of the row before": _features_of_the_row_before,
         "state of another chunk": _state_of_another_chunk,
-        "updates ahead of rows": _updates_ahead_of_rows,
-    }[name]()
+        "updates ahead of rows": partial(setattr, StepPace, "_is_ahead", lambda *_: False),
+    }
+    changes[name]()
 
 
 def _change_commit(old: str, new: str) -> None:
@@ -83,10 +88,6 @@ def _messages_before_state() -> None:
     Scripts.commit = commit_in_two_steps  # type: ignore[method-assign]
 
 
-def _ids_of_the_clock() -> None:
-    _change_commit(_APPEND, _APPEND_WHEN_IT_IS)
-
-
 def _trim_before_ingest() -> None:
     """The learner drops what it has not read."""
 
@@ -97,25 +98,6 @@ def _trim_before_ingest() -> None:
     LearnerClient.trim = trim  # type: ignore[assignment, method-assign]
 
 
-def _lease_not_renewed() -> None:
-    def keep(self: lease.Lease, key: str) -> None:
-        pass
-
-    lease.Lease._keep = keep  # type: ignore[method-assign]
-
-
-def _actors_never_wait() -> None:
-    def may_play(self: RateLimiter, round_: int, published: int, unread: int) -> bool:  # noqa: ARG001
-        return True
-
-    RateLimiter.may_play = may_play  # type: ignore[method-assign]
-
-
-def _queue_overfilled() -> None:
-    """The learner takes in all that has arrived, whether it has room or not."""
-    Queue.room = property(lambda _: sys.maxsize)  # type: ignore[assignment, method-assign]
-
-
 def _queue_forgotten() -> None:
     """A learner that resumes leaves out what waited."""
     restore = Queue.restore
@@ -124,15 +106,6 @@ def _queue_forgotten() -> None:
         restore(self, checkpoint._replace(ids=checkpoint.ids[:0], priorities=checkpoint.priorities[:0]), newest)
 
     Queue.restore = restore_nothing  # type: ignore[method-assign]
-
-
-def _queue_taken_up_twice() -> None:
-    """A learner that resumes takes all that is in the log for what waited."""
-
-    def remembers(self: RememberingBuffer, chunk_id: ChunkId) -> bool:  # noqa: ARG001
-        return True
-
-    Queue.remembers = remembers  # type: ignore[method-assign]
 
 
 def _fresh_twice() -> None:
@@ -204,10 +177,3 @@ def _state_of_another_chunk() -> None:
                 self.state[name][slot] = tensor
 
     MemoryRing.write = write_all_but_state  # type: ignore[method-assign]
-
-
-def _updates_ahead_of_rows() -> None:
-    def is_ahead(self: StepPace) -> bool:  # noqa: ARG001
-        return False
-
-    StepPace._is_ahead = is_ahead  # type: ignore[method-assign]
