@@ -20,14 +20,14 @@ from rainbow_iqn_apex.options.parser import Parser, port
 from rainbow_iqn_apex.programs import standard_output
 
 _JSON = """
-JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "runs": [...]}.
-A run: {"name", "healthy", "failure", "status": starting, running, stopped, finished or abandoned, "t_learner" and
-"t_actors" in agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner, actor, evaluation
-actor or inference server, "number", "state": starting, missing, left, silent, lockstep, waiting or working, "host",
-"pid", "seen": seconds since its last report, "rate" (of a server none), "rate_unit": updates/s or steps/s, "version" of
-the weights, "lag": versions behind the newest, "unread": messages that the learner has not read, "memory": bytes,
-"waits_for": text, "metrics": {name: number}}, with the names that monitoring/metrics.py explains, such as
-inference/clients. What is not known is null.
+JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "note": text,
+"runs": [...]}. A run: {"name", "healthy", "failure", "status": starting, running, stopped, finished or abandoned,
+"t_learner" and "t_actors" in agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner,
+actor, evaluation actor or inference server, "number", "state": starting, missing, left, silent, lockstep, waiting or
+working, "host", "pid", "seen": seconds since its last report, "rate" (of a server none), "rate_unit": updates/s or
+steps/s, "version" of the weights, "lag": versions behind the newest, "unread": messages that the learner has not read,
+"memory": bytes, "waits_for": text, "metrics": {name: number}}, with the names that monitoring/metrics.py explains, such
+as inference/clients. What is not known is null.
 """
 
 

@@ -15,6 +15,11 @@ def one_line(what: object, most: int = 300) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 6].rstrip()} [...]"
 
 
+def reason(error: Exception) -> str:
+    """Return why a call of the system has failed, in few words."""
+    return getattr(error, "strerror", None) or one_line(error)
+
+
 def name_error(error: BaseException) -> str:
     """Return the class and the text of an unexpected error, in one line."""
     return f"{type(error).__name__}: {one_line(error)}"

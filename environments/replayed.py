@@ -85,7 +85,7 @@ class ReplayedEnvironment(ABC):
                 raise ValueError("a snapshot from before the first episode")
             return
         self._begin()
-        for action in arrays["actions"]:
+        for action in arrays["actions"].astype(self.spec.action.field.dtype):
             if self.end:
                 self._deny(f"ended after {self.steps} of {len(arrays['actions'])} steps")
             self.step(action)

@@ -32,6 +32,7 @@ class Process:
     report: Report | None
     age: float  # seconds since its last report
     starts: bool = False  # the run has just been started, and its last report, if any, is older than that
+    is_over: bool = False  # so is the run, and reports are not kept for ever
     in_lockstep: bool = False  # waits for a process that waits for it: they take turns
 
     @property
@@ -45,7 +46,7 @@ class Process:
         if self.starts:
             return "starting"
         if self.report is None:
-            return "missing"
+            return "left" if self.is_over else "missing"
         if self.report.ended:
             return "left"
         if self.age > SILENT_S:
@@ -102,7 +103,7 @@ class OverviewReader:
         keys = Keys(self._name, record.run_id, shards=record.shards)
         groups = (keys, replace(keys, evaluation=True), replace(keys, inference=True))
         training, evaluating, serving = (ReportStore(self._aside, group) for group in groups)
-        expected = range(_expected(record))
+        expected = range(0 if record.over else _expected(record))
         actors = sorted({*expected} | training.registered())
         found = training.read([None, *actors], MAX_BYTES)
         learner = _learner(record, found.get(None))
@@ -141,7 +142,8 @@ def _learner(record: RunStatus, raw: RawReport | None) -> Process:
     is_new = record.status == "starting" and abs(time.time() - (record.written or 0)) < STARTS_S
     if learner.state == "left" and not record.over and learner.report:  # a successor leads, and reports in a moment
         is_new |= (record.written or 0) > learner.report.written
-    return replace(learner, starts=is_new and (raw is None or learner.state in ("silent", "left")))
+    starts = is_new and (raw is None or learner.state in ("silent", "left"))
+    return replace(learner, starts=starts, is_over=record.over)
 
 
 def _up(record: RunStatus, learner: Process) -> float:

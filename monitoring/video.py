@@ -5,6 +5,7 @@ slower, and their encoder for H.264 needs special hardware.
 """
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from rainbow_iqn_apex.memory.rows import Array
 
 MAX_SECONDS = 30 * 60  # of a video; an episode may last 100 hours
 _HEIGHT = 400  # pixels
+_SILENCE = threading.Lock()  # sinks write their videos in threads of their own
 
 
 class Video:
@@ -73,14 +75,15 @@ class Video:
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
     """Silence FFmpeg: it prints past OpenCV's log that WebM has no list of four-letter codes, but finds the codec."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with _SILENCE:  # or a thread would keep what another has silenced, and give that back for good
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import option
+from rainbow_iqn_apex.common.text import reason
 
 PACKAGES = {  # by option: the module to import, and what to install
     "tensorboard": ("rainbow_iqn_apex.monitoring.sinks.tensorboard", "tensorboard>=2.21"),
@@ -75,8 +76,8 @@ def _port_errors(options: SinkOptions) -> list[str]:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server will
             probe.bind(address)
-    except OSError as error:
-        why = f"expected a free port of this machine, got {host}:{port} ({error.strerror}); choose another"
+    except (OSError, UnicodeError) as error:
+        why = f"expected a free port of this machine, got {host}:{port} ({reason(error)}); choose another"
         return [f"--metrics-host, --metrics-port: {why}"]
     return []
 

@@ -1,6 +1,8 @@
 """--record: the chosen episodes are played again and filmed, as a browser plays it."""
 
 import re
+import threading
+import time
 from pathlib import Path
 
 import cv2
@@ -127,6 +129,27 @@ def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeyp
     film_a_game(path, "pong", 0, 5)
     assert list(tmp_path.iterdir()) == [path]
     assert len(frames_of(path)) == 12, "21 pictures were shown"
+
+
+def test_threads_that_silence_ffmpeg_give_the_standard_error_back() -> None:
+    # Mutation: no lock: one thread keeps what the other has put there, and gives that back last.
+    def place() -> str:
+        return str(Path("/proc/self/fd/2").readlink())
+
+    before, meet = place(), threading.Barrier(2, timeout=60)
+
+    def silence(lasts: float) -> None:
+        meet.wait()
+        time.sleep(lasts / 2)
+        with video._silent_stderr():
+            time.sleep(lasts)
+
+    threads = [threading.Thread(target=silence, args=(lasts,)) for lasts in (0.2, 0.3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert place() == before
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.text import nearest, one_line, suggestion
+from rainbow_iqn_apex.common.text import name_error, nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display, into_memory
 from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
@@ -177,5 +177,5 @@ def _import(module: str) -> None:
     """Import a module, for the environments that it registers."""
     try:
         importlib.import_module(module)
-    except (ImportError, ValueError, TypeError) as error:  # the latter two for names with stray colons and dots
-        raise ValueError(f"cannot import {module!r}: {one_line(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"cannot import {module!r}: {name_error(error)}") from error

@@ -111,6 +111,12 @@ def find_server(host: str, port: int, url: str, environment: Mapping[str, str]) 
     source = URL_OPTION if url else URL
     url = url or given.get(URL, "")
     parts = _parse(url, source) if url else _Parts(host, port, 0, False, None, None)
+    for name, _ in ((parts.host, parts.port), *parts.others):
+        try:
+            name.encode("idna")
+        except UnicodeError as error:
+            told_by = source if url else "--host-redis"
+            raise UserError(f"{told_by}: expected the name or address of a machine, got {name!r}") from error
     username, password = parts.username, parts.password
     if password is None:
         username, password = username or given.get(USERNAME), given.get(PASSWORD)

@@ -1,6 +1,7 @@
 """Makes moments of the learner's reports, and hands them to the sinks."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,6 +17,7 @@ from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 from rainbow_iqn_apex.monitoring.sinks.steady_clock import SteadyClock
 
 _INTERVAL_S = 10.0
+_MOST_EVENTS = 1000
 _KEPT = 2000  # moments of a run whose intervals are not longer yet: a week's history has some 9 000
 _RUNNING = ("working", "waiting", "lockstep")
 
@@ -35,11 +37,14 @@ class Feeder:
         self._films = films
         self._clock = SteadyClock()
         self._next = self._next_live = -math.inf
-        self._given: frozenset[Event] = frozenset()  # that the sinks have, of the newest report
+        self._seen: frozenset[Event] = frozenset()  # of the newest report
+        self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)  # that the sinks do not have yet
 
     def observe(self, report: Report) -> None:
         """Take a report; hand a moment to the sinks if one is due, and when the learner leaves."""
         now = self._clock.at(report.written)
+        self._events += (event for event in report.events if event not in self._seen)
+        self._seen = frozenset(report.events)
         is_due = report.ended or now >= self._next
         if not is_due and not (self._live and now >= self._next_live):
             return
@@ -50,7 +55,7 @@ class Feeder:
         self._next_live = now + _INTERVAL_S
         if is_due:
             self._next = now + max(_INTERVAL_S, (now - report.began) / _KEPT)
-            self._given = frozenset(report.events)
+            self._events.clear()
 
     def close(self) -> None:
         """Close the reader, and all sinks at the same time: each may take as long as it may have."""
@@ -64,8 +69,7 @@ class Feeder:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
         others = self._others() if self._live else ()  # for which only these ask
-        events = tuple(event for event in report.events if event not in self._given)
-        return Moment(report.written, step, values, report.histograms, events, others, films)
+        return Moment(report.written, step, values, report.histograms, tuple(self._events), others, films)
 
     def _others(self) -> tuple[Report, ...]:
         """Return the newest reports of the processes beside the learner that run; none if Redis does not answer."""

@@ -49,7 +49,8 @@ class ServerState:
     server: str
     at: float  # seconds since 1970
     runs: tuple[RunState, ...] = ()
-    failure: str = ""  # empty: the server answers, and all its runs are here
+    failure: str = ""  # empty: the server answers
+    note: str = ""  # empty: all its runs are here
 
     @property
     def healthy(self) -> bool:
@@ -59,6 +60,7 @@ class ServerState:
     def content(self) -> dict[str, Any]:
         """Return the look as JSON has it."""
         content = {"at": self.at, "server": self.server, "healthy": self.healthy, "failure": self.failure}
+        content["note"] = self.note
         return content | {"runs": [run.content() for run in self.runs]}
 
 
@@ -84,8 +86,8 @@ class ServerReader:
             failure = explain_trouble(error) if trouble_of(error) else f"the Redis server {does}: {error}"
             return ServerState(self._server, at, tuple(runs), one_line(failure))
         more = len(names) - _MOST_RUNS
-        failure = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
-        return ServerState(self._server, at, tuple(runs), failure)
+        note = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
+        return ServerState(self._server, at, tuple(runs), note=note)
 
     def _look_at(self, name: str) -> RunState | None:
         """Return a run; None if it was deleted just now. Raises BrokerError if the server does not answer."""

@@ -106,6 +106,7 @@ def text_of(state: ServerState) -> list[str]:
     lines = [line for run in state.runs for line in [*_run_lines(run), ""]]
     if state.failure:
         lines.append(f"! {state.server}: {state.failure}")
+    lines += [state.note] if state.note else []
     return lines or [f"{_NONE} on {state.server}"]
 
 
@@ -129,6 +130,7 @@ def picture_of(state: ServerState) -> RenderableType:
     parts = [part for run in state.runs for part in _run_parts(run)]
     if state.failure:
         parts.append(Text(f"! {state.server}: {state.failure}", style="bold red"))
+    parts += [Text(state.note)] if state.note else []
     return Group(*(parts or [Text(f"{_NONE} on {state.server}")]))
 
 

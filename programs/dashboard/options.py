@@ -55,8 +55,11 @@ def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Serv
     options = DashboardOptions(**values)
     errors += bounds_errors(options) + server_errors(options.host_redis, options.redis_url)
     errors += named_twice(options, values.keys())
-    if options.path_to_results.exists() and not options.path_to_results.is_dir():
-        errors.append(f"--path-to-results: expected a folder, got the file {options.path_to_results}")
+    try:
+        if options.path_to_results.exists() and not options.path_to_results.is_dir():
+            errors.append(f"--path-to-results: expected a folder, got the file {options.path_to_results}")
+    except OSError as error:
+        errors.append(f"--path-to-results: {options.path_to_results} cannot be looked at ({error.strerror})")
     if errors:
         raise UserError("\n".join(errors))
     return options, find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.text import reason
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs import standard_output
@@ -59,8 +60,8 @@ def listen(options: DashboardOptions) -> socket.socket:
     foreign = f"--host: expected an address of this machine, got {options.host!r}"
     try:
         family, *_, place = socket.getaddrinfo(options.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except OSError as error:
-        raise UserError(f"{foreign} ({error.strerror})") from error
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"{foreign} ({reason(error)})") from error
     ports = [PORT, 0] if options.port == PORT else [options.port]
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     for port in ports:

@@ -1,6 +1,7 @@
 """The runs of a results folder: which there are, and what the page shows of them."""
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -118,9 +119,9 @@ class Results:
             return path if path and path.is_file() else None
 
     def events(self, title: str) -> list[Event]:
-        """Return the events in a run's history, the oldest first."""
+        """Return the newest events in a run's history, the oldest first."""
         with self._read(title) as run:
-            return [event for line in run.history.lines for event in line.events] if run else []
+            return list(run.history.events) if run else []
 
     @contextmanager
     def _read(self, title: str) -> Iterator[RunFiles | None]:
@@ -141,31 +142,32 @@ class Results:
 
 
 def find_runs(results: Path) -> list[RunKey]:
-    """Return the runs with the newest training logs in the folder or some folders below, the newest first."""
-    found = []
-    for place, folders, files in os.walk(results):
+    """Return the runs with the newest training logs in the folder or some folders below, the newest first.
+
+    Links to folders are followed, each folder once.
+    """
+    found: list[tuple[float, RunKey]] = []
+    seen: set[Path] = set()
+    for place, folders, files in os.walk(results, followlinks=True):
+        if (real := Path(place).resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         folder = Path(place).relative_to(results)
         folders[:] = sorted(folders)[:_MOST_FOLDERS] if len(folder.parts) < _DEPTH else []
         logs = (Path(place, name) for name in sorted(files) if name.endswith(".csv"))
-        found += [
-            (status.st_mtime, RunKey(folder.as_posix(), path.stem))
-            for path in logs
-            if (status := _stat(path)) and _is_log(path)
-        ]
+        found += [(at, RunKey(folder.as_posix(), path.stem)) for path in logs if (at := _written(path)) is not None]
     return [key for _, key in sorted(found, reverse=True)[:_MOST_RUNS]]
 
 
-def _is_log(path: Path) -> bool:
+def _written(path: Path) -> float | None:
+    """Return when a training log was last written, in seconds since 1970; None for any other file."""
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
+            return None
         with path.open("rb") as file:
-            return file.read(len(HEADER) + 1) == f"{HEADER}\n".encode()
-    except OSError:
-        return False
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
+            return status.st_mtime if file.read(len(HEADER) + 1) == f"{HEADER}\n".encode() else None
     except OSError:
         return None
 

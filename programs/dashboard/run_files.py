@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
+from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
@@ -26,6 +28,7 @@ from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
 _MOMENTS = 500  # of a curve
 _MOST_GAMES = 16  # of a run, whose curves are shown
 _NEWEST = 1000  # episodes, of which those are that the newest moment counts: they may be out of step
+_MOST_EVENTS = 200  # the newest, of a history
 _MOST_LINES = 20_000  # of a history: every second one is left out beyond
 # Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
 # two-thousandth of the learner's age at the most.
@@ -95,17 +98,20 @@ class History:
         self._clock = _Clock()
         self.lines: list[Line] = []
         self.hours: list[float] = []  # for each line, those that the learner had been running
+        self.events: deque[Event] = deque(maxlen=_MOST_EVENTS)
 
     def look(self) -> None:
         """Read what is new, of a large file a part; raises OSError without a file."""
         data, anew = self.tail.read()
         if anew:
             self._clock, self.lines, self.hours = _Clock(), [], []
+            self.events.clear()
         found = list(history.parse(data))
         self.lines += found
+        self.events += (event for line in found for event in line.events)
         self.hours += [self._clock.hours_at(line.at) for line in found]
         while len(self.lines) > _MOST_LINES:
-            self.lines, self.hours = self.lines[::2], self.hours[::2]
+            self.lines, self.hours = self.lines[::-2][::-1], self.hours[::-2][::-1]  # the newest stays
 
     def hours_at(self, steps: Sequence[int]) -> list[float] | None:
         """Return when these agent steps were played, None without a history.

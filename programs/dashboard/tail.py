@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 _AT_ONCE = 1 << 22  # bytes: a second's work for who parses them
+_COMPARED = 200  # bytes
 MOST_BYTES = 1 << 28  # of a file; what lies behind is left out
 
 
@@ -14,6 +15,7 @@ class Tail:
         self.path = path
         self._file = (0, 0)  # device and inode
         self._offset = 0
+        self._end = b""  # the last of what was read
         self.has_more = False  # for the next call
         self.is_too_long = False  # so that its end is never read
 
@@ -26,15 +28,16 @@ class Tail:
         with self.path.open("rb") as file:
             found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             known = self._offset and (found.st_dev, found.st_ino) == self._file
-            anew = not known or found.st_size < self._offset
-            if anew:
-                self._file, self._offset = (found.st_dev, found.st_ino), 0
+            file.seek(self._offset - len(self._end))
+            if anew := not known or file.read(len(self._end)) != self._end:  # or another file has the inode by now
+                self._file, self._offset, self._end = (found.st_dev, found.st_ino), 0, b""
+                file.seek(0)
             self.is_too_long = found.st_size > MOST_BYTES
-            file.seek(self._offset)
             data = file.read(min(_AT_ONCE, MOST_BYTES - self._offset))
         self.has_more = len(data) == _AT_ONCE
         whole = data[: data.rfind(b"\n") + 1]
         if self.has_more and not whole:  # no line of ours is so long
             whole = data
         self._offset += len(whole)
+        self._end = (self._end + whole)[-_COMPARED:]
         return whole, anew

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import is_there
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
 from rainbow_iqn_apex.saber.report.runs import Run, read_runs, without_copies
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
@@ -39,7 +40,7 @@ def parse_label(text: str) -> Label:
     parts = text.split("=")
     for count in range(1, len(parts)):
         name, path = "=".join(parts[:count]).strip(), "=".join(parts[count:])
-        if name and name.isprintable() and path and Path(path).exists():
+        if name and name.isprintable() and path and is_there(Path(path)):
             if len(name) > _LONGEST_LABEL:
                 raise UserError(f"--label: expected a name of at most {_LONGEST_LABEL} characters, got {len(name)}")
             return Label(name, Path(path))
@@ -120,14 +121,14 @@ class _Found:
 
     def search(self, path: Path, label: str | None, order: int) -> None:
         """Take in a log, or all logs and evaluations in a folder and below; raises OSError for an unreadable log."""
-        if path.is_dir():
+        if is_there(path) and path.is_dir():
             for child in _files_below(path, self.left_out):
                 try:
                     self._add(child, label, order)
                 except OSError as error:
                     if (line := f"{child}: {error.strerror}") not in self.left_out:  # as of a label's folder and this
                         self.left_out.append(line)
-        elif not path.is_file():
+        elif not is_there(path):
             raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
         elif not _starts_with(path, TRAINING):
             raise UserError(f"{path}: not a training log, whose first line is {TRAINING}")

@@ -49,7 +49,7 @@ WRONG = {
     "gymnasium:Taxi-v3": "did you mean Taxi-v4",
     "gymnasium:CartPole-v9": "did you mean CartPole-v1",
     "gymnasium:Zork": "one of another package has its module in front",
-    "gymnasium:no_such_package:Zork-v0": "cannot import 'no_such_package': No module named",
+    "gymnasium:no_such_package:Zork-v0": "cannot import 'no_such_package': ModuleNotFoundError: No module named",
     "gymnasium::CartPole-v9": "did you mean CartPole-v1",
     "gymnasium:a:b:c": "cannot import 'a:b'",
     "gymnasium:..:c": "cannot import",

@@ -1,5 +1,6 @@
 """The address and the secrets of the Redis server: where they come from, what is refused, what no message may hold."""
 
+import re
 import ssl
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def refusal(url: str = "", **environment: str) -> str:
 def test_without_url_and_variables_nothing_changes() -> None:
     assert find_server("10.0.0.7", 7000, "", {}) == Server("10.0.0.7", 7000, OPEN)
     assert find(REDIS_URL="", REDIS_PASSWORD="", REDIS_CA_CERTS="") == ("localhost", 6379, OPEN)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".example.org", "a" * 64])
+def test_a_name_that_no_machine_can_have_is_refused(host: str) -> None:
+    told = f"expected the name or address of a machine, got {host!r}"
+    with pytest.raises(UserError, match=f"^--host-redis: {re.escape(told)}$"):
+        find_server(host, 6379, "", {})
+    assert refusal(f"redis://{host}:7000") == f"--redis-url: {told}"
+    assert refusal(REDIS_URL=f"redis://there,{host}:7000") == f"REDIS_URL: {told}"
 
 
 @pytest.mark.parametrize(

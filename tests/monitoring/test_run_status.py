@@ -15,9 +15,10 @@ from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
+from rainbow_iqn_apex.monitoring.terminal.show import text_of
 from tests.conftest import RedisServer
 from tests.memory.links import write_run
-from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, overview, status
+from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, look, overview, status
 from tests.processes import Processes, run
 from tests.small import CARTPOLE, TINY
 from tests.system import LEARNER, Run
@@ -75,6 +76,24 @@ def test_inference_servers_are_shown(own_server: RedisServer, own_client: Client
     code, out, _ = status(own_server)
     assert code == 1 and re.search(r"(?m)^! inference server 0 has been silent for \d\d s$", out)
     assert "actors ask" not in out
+
+
+def test_a_server_of_many_runs_is_healthy(own_client: Client) -> None:
+    # Mutation: call it a failure that not all are shown.
+    for number in range(53):
+        WrittenRun(own_client, f"run-{number}", nb_actor=0)
+    state = look(own_client)
+    assert state.healthy and len(state.runs) == 50
+    assert text_of(state)[-1] == "3 more runs are not shown; --run-name shows one"
+
+
+def test_nobody_is_missing_in_a_run_that_is_over(own_client: Client) -> None:
+    # Mutation: expect reports of it, which are kept for a day.
+    written = WrittenRun(own_client, "pong")
+    write_run(own_client, "pong", RunStatus(written.keys.run_id, "finished", {"nb_actor": 3}, 400, 500), {})
+    for key in (written.keys.learner_report, written.keys.report(0), written.keys.report(1)):
+        own_client.delete(key)
+    assert [(process.title, process.state) for process in overview(own_client).processes] == [("learner", "left")]
 
 
 def test_all_runs_are_read_on_one_connection(own_client: Client) -> None:

@@ -72,6 +72,8 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--corridor-length 3", "--corridor-length: "),
         ("--env clash:make", "--env: clash:make has an option --hidden-size, which --agent rainbow_iqn has, too"),
         ("--env broken:make", "--env: broken:make cannot be imported: ZeroDivisionError: "),
+        ("--env gymnasium:broken:X-v0", "--env: cannot import 'broken': ZeroDivisionError: division by zero"),
+        ("--env gymnasium:gone:X-v0", "--env: cannot import 'gone': SystemExit: 0"),
         (
             "--env nobody:make",
             "--env: there is no environment 'nobody:make' (module 'nobody' is neither installed nor in /",

@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
 from rainbow_iqn_apex.programs.dashboard import run_files, tail
@@ -60,6 +60,19 @@ def test_a_line_that_never_ends_is_passed(tmp_path: Path) -> None:
     assert len(reader.read()[0]) == 6 and not reader.has_more
 
 
+def test_another_file_with_the_inode_of_the_one_before_is_read_from_its_beginning(tmp_path: Path) -> None:
+    # Mutation: compare inodes and sizes alone: a file system gives the inode of a deleted file to the next but one.
+    path = tmp_path / "log"
+    path.write_bytes(b"a\nb\n")
+    tail = Tail(path)
+    assert tail.read() == (b"a\nb\n", True)
+    path.write_bytes(b"another\nb\n")  # into the same inode
+    assert tail.read() == (b"another\nb\n", True)
+    with path.open("ab") as file:
+        file.write(b"c\n" * 1000)
+    assert tail.read() == (b"c\n" * 1000, False)
+
+
 def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +108,17 @@ def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Pat
     (tmp_path / "pong_evaluation.csv").write_text("T_actors\n")
     assert {key.title for key in find_runs(tmp_path)} == {"pong", "seed7/pong", "a/b/c/chain"}
     assert find_runs(tmp_path / "missing") == []
+
+
+def test_runs_behind_links_are_found_once_and_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    # Mutations: follow no link, or each; open whatever is there.
+    write_run(tmp_path / "disk" / "seed7", "pong", 1)
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "linked").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "back").symlink_to(results)
+    os.mkfifo(results / "pipe.csv")
+    assert [key.title for key in find_runs(results)] == ["linked/seed7/pong"]
 
 
 def test_the_newest_runs_are_found_among_many(tmp_path: Path) -> None:
@@ -238,6 +262,29 @@ def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) 
         "steps played twice: the last time"
     )
     assert History(tmp_path / "none").hours_at([1]) is None
+
+
+def test_a_long_history_keeps_its_newest_line_and_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutations: leave events out with their lines; keep the older one of two lines.
+    monkeypatch.setattr(run_files, "_MOST_LINES", 10)
+    path, feeder = tmp_path / "pong_metrics.jsonl", Feeder([HistorySink(tmp_path / "pong_metrics.jsonl")], NobodyElse())
+    for second in range(24):
+        events = tuple(Event(float(at), f"event {at}") for at in range(max(0, second - 3), second + 1))
+        feeder.observe(Report("learner", 0, "host", 7, 0, 10 * second, events=events))
+    history = History(path)
+    history.look()
+    assert history.lines[-1].at == 230 and len(history.lines) == len(history.hours) <= 10
+    assert [event.text for event in history.events] == [f"event {at}" for at in range(24)]
+
+
+def test_an_event_between_two_moments_is_not_lost(tmp_path: Path) -> None:
+    # Mutation: take the events that the report has when a moment is due: it has the newest alone.
+    path, feeder = tmp_path / "pong_metrics.jsonl", Feeder([HistorySink(tmp_path / "pong_metrics.jsonl")], NobodyElse())
+    for second in range(12):
+        feeder.observe(Report("learner", 0, "host", 7, 0, second, events=(Event(float(second), f"event {second}"),)))
+    history = History(path)
+    history.look()
+    assert len(history.lines) == 2 and len(history.events) == 11
 
 
 def test_hours_of_a_long_run_are_all_counted(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ export function showPresent(now) {
   showAlerts(now.alerts || []);
   showMixture(isMixed, run, files.shown);
   const isAlive = !run?.is_over && ["working", "waiting", "lockstep"].includes(now.processes?.[0].state);
-  showFacts(run ? metrics : facts.metrics || {}, facts, run?.t_max ?? facts.t_max, isAlive);
+  const reported = Object.keys(metrics).length ? metrics : facts.metrics || {};  // a run that is over reports no more
+  showFacts(reported, facts, run?.t_max ?? facts.t_max, isAlive);
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
