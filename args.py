@@ -309,7 +309,7 @@ def _unused_errors(args: Args) -> list[str]:
 def verify(args: Args) -> list[str]:
     """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
     errors = [error for part in args.parts for error in bounds_errors(part)]
-    errors += environment_errors(args.env, args.game, args.nb_actor) + server_errors(args.host_redis, args.redis_url)
+    errors += environment_errors(args.env, args.game) + server_errors(args.host_redis, args.redis_url)
     errors += args.own.errors() + args.environment.errors()
     return errors + _same_names(args) + _combinations(args)
 

@@ -42,7 +42,7 @@ def commit() -> str:
     Results do not count: one that is written over changes nothing that the next measurement runs.
     """
     try:
-        hash_ = _git("describe", "--always", "--exclude=*")  # by no tag
+        hash_ = _git("describe", "--always", "--exclude=*", "--abbrev=12")  # by no tag; clones shorten it differently
         changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results", ":!results")
     except (OSError, subprocess.CalledProcessError):
         return _UNKNOWN  # a missing hash must not cost the measurements

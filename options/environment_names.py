@@ -13,19 +13,24 @@ def option_of(environment: str) -> str:
     return "--game" if environment == "atari" else "--env"
 
 
-def environment_errors(environment: str, game: str, nb_actor: int) -> list[str]:
-    """Return what is wrong with `--env` and `--game`, with each that they list, and with the number of its actors."""
+def check_actors(environment: str, game: str, nb_actor: int) -> None:
+    """Raise UserError if a run of so many actors would never play some of what it lists."""
+    if (listed := len(entries(environment, game))) > nb_actor:
+        raise UserError(
+            f"--nb-actor: expected at least {listed} actors, one for each that {option_of(environment)} lists, got "
+            f"{nb_actor}"
+        )
+
+
+def environment_errors(environment: str, game: str) -> list[str]:
+    """Return what is wrong with `--env` and `--game`, with each that they list."""
     played, option = entries(environment, game), option_of(environment)
     if len(played) > MOST_ENTRIES:
         return [f"{option}: expected at most {MOST_ENTRIES} in a list, got {len(played)}"]
     names = [task_name(*one) for one in played]
     if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
         return [f"{option}: {twice} stands twice in the list, as the names of files spell it"]
-    if errors := dict.fromkeys(error for one in played for error in _errors(*one)):
-        return list(errors)
-    if 0 < nb_actor < len(played):
-        return [f"--nb-actor: expected at least {len(played)} actors, one for each that {option} lists, got {nb_actor}"]
-    return []
+    return list(dict.fromkeys(error for one in played for error in _errors(*one)))
 
 
 def _errors(environment: str, game: str) -> list[str]:

@@ -103,15 +103,17 @@ def test_a_sweep_is_stopped_goes_on_and_is_skipped_when_it_has_finished(folder: 
 @pytest.mark.slow
 def test_a_run_that_fails_is_told_and_the_others_go_on(folder: Path, processes: Processes) -> None:
     # Mutation: end the sweep at the first failure.
-    write(folder, CARTPOLE + "seeds: [1, 2]\n")
+    write(folder, CARTPOLE + "seeds: [1, 2, 3]\n")
     bad = folder / "results" / "s" / NAMES[0]
     bad.mkdir(parents=True)
     (bad / "CartPole-v1.csv").write_text("of somebody else\n")
+    (folder / "results" / "s" / NAMES[2]).touch()  # in the place of a folder
     sweep = start(processes, folder)
     assert sweep.finish(400) == 1, sweep.output
     failed = f"{NAMES[0]} has failed with exit code 2: [learner] launch_learner.py: error: --path-to-results: "
     assert failed in sweep.output and f"{NAMES[1]} has finished" in sweep.output
-    assert sweep.output.splitlines()[-1] == "2 runs: 1 failed, 1 finished"
+    assert f"{NAMES[2]} cannot be started: " in sweep.output
+    assert sweep.output.splitlines()[-1] == "3 runs: 2 failed, 1 finished"
     assert_nothing_left(folder)
 
 
@@ -148,6 +150,7 @@ def test_every_mistake_is_told_at_once_and_nothing_starts(folder: Path) -> None:
     write(
         folder,
         "games: [pongg]\nagents: [impala, nobody]\nseedz: [1]\nseeds: [1, 1]\noptions:\n  batch-sise: 4\n  game: pong\n"
+        "  id-inference: 1\n"
         "  hidden-size: 0\nvary:\n  hidden-size: [4]\n  lr-IMPALA: []\n",
     )
     lines = call(folder).refused()
@@ -157,6 +160,7 @@ def test_every_mistake_is_told_at_once_and_nothing_starts(folder: Path) -> None:
         "seeds: expected each value once, got '1' twice",
         "vary: lr-IMPALA: expected 1 to 1000 values, got 0",
         "options: game: a sweep gives this to each run; leave it out",
+        "options: id-inference: a sweep gives this to each run; leave it out",
         "--batch-sise=4: no such option; did you mean --batch-size",
         "--hidden-size: must be above 0, is 0",
         "--game: unknown game 'pongg'; did you mean pong?",

@@ -50,6 +50,7 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     learner = args.replace(agent=sizes["agent"])
     own = learner.own.UNUSED | ({"precision"} - args.given)  # as the agent has them where no command gives them
     learner = learner.replace(**{name: learner.own.DEFAULTS.get(name, getattr(Args, name)) for name in own})
+    _check_module(args, _learned(_settings(learner, saved)))
     asked = _with_game(learner, _settings(learner, saved))
     settings = {name: value for name, value in _settings(asked, saved).items() if name not in asked.own.UNUSED}
     stack = settings.get("history_length")
@@ -91,6 +92,16 @@ def _with_game(args: Args, settings: dict[str, Any]) -> Args:
     return args.replace(**{name: value for name, value in _learned(settings).items() if name not in given})
 
 
+def _check_module(args: Args, learned: dict[str, Any]) -> None:
+    """Raise UserError for a snapshot whose environment would import a module that the command does not name."""
+    env = learned.get("env", "")
+    if not args.given & {"env", "game"} and (package := named_module(env)):
+        raise UserError(
+            f"--env: {args.model} has learned {env}, which would import {package}; if you trust that package, give "
+            f"--env {env}"
+        )
+
+
 def _learned(settings: dict[str, Any]) -> dict[str, Any]:
     """Return what a snapshot was trained on: its environment, and the game if the environment has several."""
     played = {name: settings[name] for name in settings.keys() & _PLAYED}
@@ -107,11 +118,6 @@ def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]
         return [
             f"--{'game' if is_game else 'env'}: {args.model} has learned {learned.get('game') or learned['env']}, "
             f"not {title}; --force evaluates it so"
-        ]
-    if "env" not in args.given and (package := named_module(asked.env)):
-        return [
-            f"--env: {args.model} has learned {asked.env}, which would import {package}; if you trust that package, "
-            f"give --env {asked.env}"
         ]
     return [] if ":" in asked.env or "game" in learned else _other_game_than_named(args)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.text import reason
 from rainbow_iqn_apex.memory.broker.access import find_server
 
 CERT, KEY = "INFERENCE_CERT", "INFERENCE_KEY"
@@ -71,8 +72,8 @@ def _open(host: str, port: int) -> socket.socket:
     """Listen on the addresses of a host's name; on all of this machine, if the name is another network's."""
     try:
         family, *_, named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise UserError(f"--inference-host: {host!r} cannot be found ({error.strerror})") from error
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--inference-host: {host!r} cannot be found ({reason(error)})") from error
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     for place in (named, ("::" if family == socket.AF_INET6 else "0.0.0.0", port)):
         try:

@@ -58,7 +58,12 @@ class Peer:
 
     @property
     def may_read(self) -> bool:
-        """Whether more may be read of it."""
+        """Whether more may be read of it: while it is sent an answer, as much as one request.
+
+        It may have to send a whole request before it reads that answer.
+        """
+        if self._out and not self._is_shaking:
+            return len(self._in) <= self._longest + LENGTH.size
         return self._is_shaking or self._may_ask(len(self.asked))
 
     @property

@@ -23,6 +23,7 @@ from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
@@ -71,6 +72,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     team = join(os.environ, device)
     share = share_of(args, team)
     check_same_settings(team, args)
+    check_actors(args.env, args.game, args.nb_actor)
     environment = look_at_entries(replace(args, render=False))
     place = Place(client, device, environment.spec)
     if team.rank:

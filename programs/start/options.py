@@ -18,6 +18,7 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
+from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.parser import Parser, devices
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.machine_preset import preset_for
@@ -131,6 +132,7 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     parsed = args.parse(rest, PROGRAM, "")
     server = find_server(parsed.host_redis, parsed.port_redis, parsed.redis_url, environment)
     try:
+        check_actors(parsed.env, parsed.game, parsed.nb_actor)
         check_sinks(parsed)
         folder_to_write("--path-to-results", parsed.path_to_results)
     except UserError as error:

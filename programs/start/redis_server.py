@@ -249,7 +249,7 @@ class RedisServer:
         say("the Redis server has died and is started again")
         try:
             self.start()
-        except RunError as error:
+        except (RunError, OSError) as error:
             complain(str(error))
             self._kill()
 

@@ -40,7 +40,7 @@ class Supervisor:
         def process(name: str, command: list[str], takes: Callable[[bytes], bool] = lambda _: False) -> Process:
             return Process(name, command, takes, again=lasting(command), clock=clock)
 
-        self._was_stopped = False  # the learner, by its own words
+        self._was_stopped = self._has_finished = False  # the learner, by its own words
         self.learner = process("learner", options.command(LEARNER), self._note_end)
         self._actors = [process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
@@ -94,9 +94,13 @@ class Supervisor:
         return self.learner.may_go_on() or (self.learner.exit_code == 0 and self._was_stopped)
 
     def _note_end(self, line: bytes) -> bool:
-        """Note whether the learner was stopped, or has finished."""
-        if re.match(rb"(\[\S+\] )?(Stopping: |Stopped at T = |Finished at T = )", line):
-            self._was_stopped = b"Finished" not in line
+        """Note whether the learner was stopped, or has finished.
+
+        One that has finished stops its own inference server, which prints that it stops.
+        """
+        if found := re.match(rb"(?:\[\S+\] )?(Stopping: |Stopped at T = |Finished at T = )", line):
+            self._has_finished |= found[1].startswith(b"Finished")
+            self._was_stopped = not self._has_finished
         return False
 
     def _failed_for_good(self) -> Process | None:

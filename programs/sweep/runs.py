@@ -23,6 +23,7 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.memory.broker.access import OF_A_SERVER, keeps_file
+from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
@@ -34,7 +35,7 @@ _STATE = "sweep.json"
 _LAST_PORT = 65_535
 _OWN = (  # what a sweep gives each run
     "game", "env", "agent", "rainbow-only", "seed", "path-to-results", "run-name", "host-redis", "port-redis",
-    "redis-url", "id-actor", "id-eval-actor",
+    "redis-url", "id-actor", "id-eval-actor", "id-inference",
 )  # fmt: skip
 _MAY_DIFFER = {"T_max", "nb_actor", "learner_threads", "model", "precision"}  # between the starts of a run, or machines
 Port = Annotated[int, Meta(ge=1, le=_LAST_PORT)]
@@ -114,6 +115,7 @@ def plan(settings: Settings, folder: Path, source: str) -> list[Run]:
         name = _name(environment[0], environment[1], agent, varied, seed)
         try:
             parsed = parse_for_start([*words, f"--path-to-results={folder / name}"])
+            check_actors(parsed.env, parsed.game, parsed.nb_actor)
             runs.append(Run(name, len(runs), folder / name, words, parsed))
         except UserError as error:
             errors += [f"{source}: {line}" for line in str(error).splitlines()]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep.process import LOG, Process, take
 from rainbow_iqn_apex.programs.sweep.runs import Run, State, port_for
@@ -24,7 +26,7 @@ class Sweep:
         self._running: dict[int, Process] = {}  # by a number below `at_once`
 
     def run(self, stop: StopRequest) -> None:
-        """Run all. Raises Stopped at the user's request, and OSError."""
+        """Run all. Raises Stopped at the user's request."""
         if skipped := self._count("finished"):
             self._view.say(f"{skipped} of {len(self._runs)} runs have finished before")
         pauses = 0
@@ -52,7 +54,11 @@ class Sweep:
             if not places:
                 return
             if self._states[run.name] in ("waiting", "elsewhere"):
-                self._start(run, places[0])
+                try:
+                    self._start(run, places[0])
+                except (OSError, UserError) as error:
+                    self._states[run.name], self._words[run.name] = "failed", one_line(error)
+                    self._view.say(f"{run.name} cannot be started: {one_line(error)}")
 
     def _start(self, run: Run, place: int) -> None:
         if (lock := take(run)) is None:

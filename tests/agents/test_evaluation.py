@@ -5,6 +5,7 @@ import json
 import os
 import re
 import statistics
+import sys
 import threading
 from pathlib import Path
 
@@ -158,6 +159,7 @@ def played(words: str, **settings: str) -> tuple[str, str]:
 
 def test_the_snapshot_knows_what_it_has_learned_to_play() -> None:
     assert played("", env="atari", game="pong") == ("atari", "pong")
+    assert played("", env="atari", game="pong,krull") == ("atari", "pong,krull"), "one process plays all of them"
     assert played("--game pong", env="atari", game="pong") == ("atari", "pong")
     assert played("--env atari", env="atari", game="pong") == ("atari", "pong")
     assert played("", **CARTPOLE)[0] == "gymnasium:CartPole-v1"
@@ -192,12 +194,14 @@ def test_the_snapshot_knows_what_it_has_learned_to_play() -> None:
             {"env": "gymnasium:antigravity:CartPole-v1"},
             "--env: pyproject.toml has learned gymnasium:antigravity:CartPole-v1, which would import antigravity; if",
         ),
+        ("", {"env": "this:make"}, "--env: pyproject.toml has learned this:make, which would import this; if"),
     ],
 )
 def test_one_line_says_why_a_game_cannot_be_played(words: str, settings: dict[str, str], line: str) -> None:
     with pytest.raises(UserError) as caught:
         played(words, **settings)
     assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
+    assert not {"antigravity", "this"} & sys.modules.keys()
 
 
 def test_a_package_is_imported_for_a_snapshot_whose_user_names_it() -> None:

@@ -13,6 +13,9 @@ from rainbow_iqn_apex.options.command_line import run_by
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
+from rainbow_iqn_apex.programs.start.process import no_window
+from rainbow_iqn_apex.programs.start.supervisor import Supervisor
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.processes import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +47,7 @@ def asked(words: str, count_gpus: Callable[[], int] = lambda: 0, **environment: 
         ("--gpus=0 --gpu-number 1", "--gpus, --gpu-number: give either of them"),
         ("--windows many", "--windows: expected auto, terminal, tmux or none, got 'many'"),
         ("--path-to-results 'a file'", "--path-to-results: expected a folder to write to, got a file"),
+        ("--game pong,krull", "--nb-actor: expected at least 2 actors, one for each that --game lists, got 1"),
         ("--redis-url redis://me:secret@here", "--redis-url: must not hold a password"),
     ],
 )
@@ -166,3 +170,16 @@ def test_a_program_is_run_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_by("launch_actor.py") == [sys.executable, "-m", "rainbow_iqn_apex.launch_actor"]
     monkeypatch.chdir(ROOT)
     assert run_by("launch_actor.py") == [sys.executable, "launch_actor.py"]
+
+
+@pytest.mark.parametrize(("lines", "goes_on"), [
+    ("Stopping: saving what there is|[12:00] Stopped at T = 5, weights x", True),
+    ("[12:00] Finished at T = 5, weights x|Stopping: saving what there is", False),
+])  # fmt: skip
+def test_only_a_learner_that_others_have_stopped_is_started_again(lines: str, goes_on: bool) -> None:
+    # Mutation: take the last line alone, which may be of the inference server that a finished learner stops.
+    supervisor = Supervisor(asked(""), no_window, StopRequest())
+    for line in lines.split("|"):
+        supervisor._note_end(line.encode())
+    supervisor.learner.exit_code = 0
+    assert supervisor._learner_goes_on() == goes_on

@@ -130,6 +130,7 @@ def test_a_server_that_dies_is_started_again_for_a_quarter_of_an_hour(
     # Mutations: try at once, or without an end; count pauses as work; let a start that fails end the run.
     server.start()
     began, times, settings = now[0], [], server._settings
+    program = server._program
     with pytest.raises(RunError, match=r"the Redis server has died; its last lines:\n(.*\n)*.*Ready to accept"):
         while now[0] < began + 3600:
             if server.runs():
@@ -137,13 +138,14 @@ def test_a_server_that_dies_is_started_again_for_a_quarter_of_an_hour(
                 kill(server)
             is_away = len(times) == 3 and now[0] < began + 400  # what it needs
             server._settings = settings + ["--maxmemory", "none"] * is_away
+            server._program = program._replace(path="/nowhere") if is_away and now[0] > began + 200 else program
             now[0] += 0.5
             server.keep_alive()
     printed = capfd.readouterr()
     assert printed.out.count("the Redis server has died and is started again") == 20
     assert times[:3] == [0, 0.5, 1.5]
     assert 400 < times[3] < 470 and 800 < now[0] - began < 1100
-    assert "the Redis server could not start; its last lines:" in printed.err
+    assert "the Redis server could not start; its last lines:" in printed.err and "'/nowhere'" in printed.err
 
 
 def test_no_two_servers_append_to_one_file(
