@@ -15,6 +15,8 @@ from tests.servers import BUNDLED
 from tests.start_script import Workplace
 from tests.test_first_command import clean_clone
 
+pytestmark = pytest.mark.slow
+
 TUTORIAL, README = (documents()[name] for name in ("docs/tutorial.md", "README.md"))
 SMALL = "--T-max 6000 --log-interval 1000 --evaluation-interval 2000".split()
 SMALL_GAME = (
@@ -43,7 +45,6 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
     place.close()
 
 
-@pytest.mark.slow
 def test_one_machine(place: Workplace, processes: Processes) -> None:
     start, look, again, evaluation, report = (list(command.words) for command in commands_of("One machine"))
     place.start(*start[2:], *SMALL)
@@ -92,7 +93,6 @@ class Terminal:
         return self._processes.start("-c", line, program="bash", cwd=self._place.folder, environment=environment)
 
 
-@pytest.mark.slow
 def test_two_machines(place: Workplace, processes: Processes) -> None:
     terminal = Terminal(place, processes, SMALL)
     users, server, *rest = commands_of("Two machines")
@@ -109,7 +109,6 @@ def test_two_machines(place: Workplace, processes: Processes) -> None:
     assert {line.split(",")[2] for line in scores} == {"0", "1"}
 
 
-@pytest.mark.slow
 def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Processes) -> None:
     terminal = Terminal(place, processes, SMALL_GAME)
     block = next(

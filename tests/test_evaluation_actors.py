@@ -16,7 +16,7 @@ from tests.deadline import wait_until
 from tests.small import FREE, SHORT_CHAIN
 from tests.system import EVALUATORS, LEARNER, Run, System
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 OPTIONS = [*SHORT_CHAIN, *"--T-max 2000 --log-interval 100".split()]
 ALL_RETURNS = {score for scores in RETURNS.values() for score in scores}
 
@@ -44,7 +44,6 @@ def check(records: list[VersionedRecord], count: int, T_max: int) -> None:
     assert all(record.T_actors <= T_max + 100 and record.T_learner <= T_max for record in records)
 
 
-@pytest.mark.slow
 def test_a_run_in_lockstep_is_the_same_with_and_without_them(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutation: evaluation actors under the keys of actors.
     playing, frozen, _ = EVALUATORS
@@ -66,7 +65,6 @@ def test_a_run_in_lockstep_is_the_same_with_and_without_them(redis_port: int, ru
     assert '"evaluation"' in (tmp_path / "1" / "Reward_chain.html").read_text()
 
 
-@pytest.mark.slow
 def test_they_survive_whatever_is_killed(own_server: RedisServer, run_name: str, tmp_path: Path) -> None:
     folder = tmp_path / "results"
     options = [*OPTIONS, *"--T-max 9000".split()]
@@ -108,7 +106,6 @@ def newest(system: System) -> list[int]:
     return [max((r.episode for r in records if r.actor == actor), default=-1) for actor in range(2)]
 
 
-@pytest.mark.slow
 def test_a_second_one_of_a_number_is_refused(redis_port: int, run_name: str, tmp_path: Path) -> None:
     first, second, _ = EVALUATORS
     with Run(redis_port, run_name, tmp_path, [*OPTIONS, *FREE, "--force"]) as run:

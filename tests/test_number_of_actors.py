@@ -13,6 +13,8 @@ from rainbow_iqn_apex.programs import snapshot
 from tests.small import FAMILIES, FREE, SHORT_CHAIN
 from tests.system import LEARNER, Result, System
 
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
 OPTIONS = [*SHORT_CHAIN, *"--nb-env-per-actor 2 --evaluation-interval 1000".split()]
 PARTS = ((900, 2), (1300, 3), (1600, 1))  # agent steps that a part of the run ends at, and its actors
 
@@ -36,8 +38,6 @@ def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> lis
     return results
 
 
-@pytest.mark.redis
-@pytest.mark.slow
 def test_lockstep_is_exact_over_changes_of_the_number(redis_port: int, run_name: str, tmp_path: Path) -> None:
     whole = play_in_parts(redis_port, f"{run_name}_0", tmp_path / "0", None)
     killed = play_in_parts(redis_port, f"{run_name}_1", tmp_path / "1", 3)
@@ -58,8 +58,6 @@ def test_lockstep_is_exact_over_changes_of_the_number(redis_port: int, run_name:
     assert len(numbers) == len(episodes), "no episode twice"
 
 
-@pytest.mark.redis
-@pytest.mark.slow
 def test_rounds_that_a_killed_learner_has_not_saved_count_for_those_who_played_them(
     redis_port: int, run_name: str, tmp_path: Path
 ) -> None:
@@ -81,8 +79,6 @@ def test_rounds_that_a_killed_learner_has_not_saved_count_for_those_who_played_t
     assert max(rows) > saved["counted"][1] + 1, "what the one that left has played until then is learned from"
 
 
-@pytest.mark.redis
-@pytest.mark.slow
 def test_a_round_of_an_on_policy_agent_has_its_rows_whatever_the_number(
     redis_port: int, run_name: str, tmp_path: Path
 ) -> None:
@@ -101,8 +97,6 @@ def newest_checkpoint(folder: Path) -> dict[str, Any]:
     return snapshot.load(snapshot.last_models(folder, "chain")[0], "test")
 
 
-@pytest.mark.redis
-@pytest.mark.slow
 def test_without_lockstep_actors_come_and_go(redis_port: int, run_name: str, tmp_path: Path) -> None:
     """Actor 1 never comes, actor 6 comes unexpected, actor 0 is killed: the learner goes on with whom it has."""
     options = [*SHORT_CHAIN, *FREE, *"--T-max 40000 --log-interval 100".split()]

@@ -14,6 +14,8 @@ from tests.ground_truth.published_network import PublishedNetwork, draw_noise, s
 from tests.processes import Ended, run
 from tests.system import LEARNER, Run
 
+pytestmark = pytest.mark.slow
+
 GAME, ACTION = "road_runner", 5  # one action all the time ends an episode within some hundred steps
 NETWORKS = {
     "rainbow_iqn": lambda actions: PublishedNetwork(3, actions, 7, embedding=5),
@@ -47,7 +49,6 @@ def played(episode: int, seed: int, game: str = GAME, action: int = ACTION) -> s
     return f"score {score:g}, at 30 minutes {score:g}, at 5 minutes {score:g}, {steps} steps, {environment.end}"
 
 
-@pytest.mark.slow
 def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None:
     """Its sixth action is the emulator's code 6, as nobody fires in Skiing."""
     path = snapshot(tmp_path / "published.pth", "rainbow_iqn", actions=9)
@@ -58,7 +59,6 @@ def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None
     assert steps != played(0, 8, "skiing", ACTION).split(", ")[-2], "code 5 would have been noticed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "more"), [("rainbow_iqn", []), ("rainbow", ["--evaluation-workers", "1"])])
 def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name: str, more: list[str]) -> None:
     path = snapshot(tmp_path / "published.pth", name)
@@ -68,7 +68,6 @@ def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.redis
 def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int, run_name: str) -> None:
     torch.manual_seed(0)

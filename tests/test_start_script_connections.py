@@ -14,6 +14,8 @@ from tests.small import CARTPOLE
 from tests.sshd import Sshd, here, needs_sshd, there, write_hosts
 from tests.start_script import Workplace, free_port
 
+pytestmark = [pytest.mark.slow, needs_sshd]
+
 # Longer than the other side waits for a beat, and than a connection that answers no more is believed.
 _SILENCE_S = 60
 
@@ -38,8 +40,6 @@ def wait_for_another(workplace: Workplace, actor: psutil.Process) -> None:
     workplace.wait_for(lambda: (workplace.folder / "actor0.argv").exists(), "another actor", 60)
 
 
-@pytest.mark.slow
-@needs_sshd
 @pytest.mark.parametrize(
     ("what", "told"),
     [
@@ -81,8 +81,6 @@ def _actors_that_talk_when_told(workplace: Workplace) -> None:
     launcher.write_text(launcher.read_text().replace("while not stop:", heard))
 
 
-@pytest.mark.slow
-@needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_a_killed_start_script_leaves_nothing_there(workplace: Workplace) -> None:
     """The actor is asked to stop, and saves: its Redis is still there."""
@@ -100,8 +98,6 @@ def test_a_killed_start_script_leaves_nothing_there(workplace: Workplace) -> Non
     end(workplace)
 
 
-@needs_sshd
-@pytest.mark.slow
 @pytest.mark.parametrize("side", ["here", "there"])
 def test_a_network_that_goes_without_a_word_leaves_nothing_there(workplace: Workplace, sshd: Sshd, side: str) -> None:
     """A frozen ssh, or a frozen session of sshd, takes nothing and sends nothing, and no side gets an end."""
@@ -125,8 +121,6 @@ def test_a_network_that_goes_without_a_word_leaves_nothing_there(workplace: Work
     end(workplace)
 
 
-@needs_sshd
-@pytest.mark.slow
 def test_a_host_that_is_away_is_waited_for(workplace: Workplace, sshd: Sshd) -> None:
     # Mutation: end at the first connection that fails.
     actor = begin(workplace)
@@ -138,8 +132,6 @@ def test_a_host_that_is_away_is_waited_for(workplace: Workplace, sshd: Sshd) -> 
     end(workplace)
 
 
-@needs_sshd
-@pytest.mark.slow
 @pytest.mark.usefixtures("sshd")
 def test_what_does_not_stop_there_is_killed(workplace: Workplace) -> None:
     (workplace.folder / "actor0.deaf").touch()
@@ -152,8 +144,6 @@ def test_what_does_not_stop_there_is_killed(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
-@needs_sshd
-@pytest.mark.slow
 def test_in_lockstep_a_run_over_ssh_comes_to_the_same_bytes(tmp_path: Path, processes: Processes) -> None:
     """The real programs, with two actors here, and with one on each of two hosts, whose connections are cut once."""
     # Mutation: let a former actor go on through its tunnel, beside the one that has taken its place.

@@ -21,17 +21,15 @@ FAULTS = int(os.environ.get("CHAOS_FAULTS", "20"))  # of each run
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 LOCKSTEP_STEPS = 400  # agent steps for each fault: enough that a run lasts as long as its faults
 LATENCY_S = 0.01  # which keeps it from ending before
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(300 + 30 * FAULTS)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300 + 30 * FAULTS)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - TAKE_TURNS))
 def test_without_lockstep_nothing_is_lost(family: str, tmp_path: Path) -> None:
     bursts = schedule(SEED, FAULTS, ACTORS)
     asynchronous_run(tmp_path / "run", lambda system: happen(system, bursts), family=FAMILIES[family])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rainbow", "impala-lstm", "mixture", "r2d2", "ppo"])
 def test_lockstep_ends_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
     """Faults of the network need one family of each kind of buffer: `test_kills.py` has the kills of all."""
@@ -49,7 +47,6 @@ def test_lockstep_ends_as_if_nothing_had_happened(name: str, tmp_path: Path) -> 
         assert lockstep_run(tmp_path / "disturbed", steps, disturb, family) == undisturbed.result()
 
 
-@pytest.mark.slow
 def test_a_stopped_learner_whose_run_was_abandoned_leaves_the_new_one_alone(tmp_path: Path) -> None:
     with chaos(tmp_path / "run", [*RAINBOW.words, *ENDLESS], ACTORS) as system:
         system.wait_for_progress()

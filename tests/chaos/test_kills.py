@@ -24,7 +24,7 @@ from tests.servers import SERVERS
 from tests.small import BOXES, FAMILIES, GOALS, SHORT_CHAIN
 from tests.system import LEARNER, Result, Stalls, System, unlogged
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 LENGTH = (
     "--learn-start 400 --T-max 3000 --weight-synchro-frequency 40 --evaluation-interval 500 --log-interval 100 "
     "--nb-env-per-actor 2"
@@ -111,7 +111,6 @@ def check_logged(system: System, port: int) -> None:
         assert unlogged(port, "*", system.folder) == set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", RUNS)
 def test_neither_speed_nor_kills_leave_a_trace(
     redis_port: int, own_server: RedisServer, run_name: str, tmp_path: Path, family: str
@@ -145,7 +144,6 @@ def check_numbers(log: str) -> None:
         assert numbers == list(range(len(numbers)))
 
 
-@pytest.mark.slow
 def test_one_actor(redis_port: int, run_name: str, tmp_path: Path) -> None:
     """Both are slow in turn, and nothing is killed; another seed makes another run."""
     words = [*SHORT_CHAIN, *LENGTH, *"--batch-size 16 --T-max 1600 --nb-env-per-actor 1".split()]
@@ -180,7 +178,6 @@ def quiet_chain(redis_port: int, tmp_path_factory: pytest.TempPathFactory) -> tu
     return result, kept
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("redis_program", list(SERVERS.values()), ids=list(SERVERS), indirect=True)
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_nothing_else_leaves_a_trace(
@@ -208,7 +205,6 @@ def kept_weights(folder: Path) -> dict[str, list[bytes]]:
 # --- the end ---
 
 
-@pytest.mark.slow
 def test_a_learner_that_is_stopped_at_its_end_has_not_finished(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutation: a learner that looks at T-max alone when it resumes.
     words = [*SHORT_CHAIN, *"--T-max 2000 --log-interval 100".split()]

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.memory.rows import StepType
 
 ENV = "crafter:CrafterReward-v1"
 NOTHING = 0  # an action
-needs_crafter = pytest.mark.skipif(bool(missing("crafter")), reason=missing("crafter"))
+pytestmark = pytest.mark.skipif(bool(missing("crafter")), reason=missing("crafter"))
 
 
 def make(**settings: Any) -> Any:
@@ -20,7 +20,6 @@ def make(**settings: Any) -> Any:
 
 
 @pytest.mark.slow
-@needs_crafter
 def test_a_death_ends_an_episode_and_the_time_limit_cuts_it_off() -> None:
     # Mutation: take the engine's end for a death.
     environment = make()
@@ -35,7 +34,6 @@ def test_a_death_ends_an_episode_and_the_time_limit_cuts_it_off() -> None:
 
 
 @pytest.mark.slow
-@needs_crafter
 def test_a_film_changes_nothing() -> None:
     # Mutation: leave the random numbers where the picture's noise has brought them.
     plain, filmed = make(), make(record=True)
@@ -52,7 +50,6 @@ def test_a_film_changes_nothing() -> None:
         make(render=True)
 
 
-@needs_crafter
 def test_creatures_are_drawn_in_the_order_of_their_birth(monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: hand on the engine's set, whose order is that of addresses.
     import crafter

@@ -19,14 +19,13 @@ from rainbow_iqn_apex.memory.rows import StepType
 from tests.saber.reference import same
 
 SEARCH = 22  # an action, which lets time pass
-needs_nle = pytest.mark.skipif(bool(missing("nle")), reason=missing("nle"))
+pytestmark = pytest.mark.skipif(bool(missing("nle")), reason=missing("nle"))
 
 
 def make(task: str = "NetHackScore-v0", seed: int = 1, **settings: Any) -> Any:
     return make_environment(EnvironmentSettings(env=f"nle:{task}", **settings), seed)
 
 
-@needs_nle
 def test_every_task_is_played_whose_seeds_may_be_set() -> None:
     import nle  # noqa: F401 - it registers its tasks
 
@@ -40,7 +39,6 @@ def test_every_task_is_played_whose_seeds_may_be_set() -> None:
         environment.close()
 
 
-@needs_nle
 def test_a_map_of_glyphs_numbers_and_the_message_are_seen() -> None:
     # Mutations: take another of the engine's arrays; leave numbers of thousands as they are; mistake their order.
     from nle import nethack
@@ -62,7 +60,6 @@ def test_a_map_of_glyphs_numbers_and_the_message_are_seen() -> None:
     assert unpack(environment.spec.observation, make().reset().obs)[2].any(), "the game begins with a greeting"
 
 
-@needs_nle
 def test_the_limit_cuts_a_game_off_which_is_still_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: leave the limit to the engine, which quits the game and shows what is left of it.
     whole, cut = make(), make()
@@ -76,7 +73,6 @@ def test_the_limit_cuts_a_game_off_which_is_still_seen(monkeypatch: pytest.Monke
     assert np.array_equal(whole.step(SEARCH).obs, rows[-1].obs) and not whole.end
 
 
-@needs_nle
 def test_a_death_is_an_end_after_which_signals_are_what_they_were() -> None:
     # Mutation: leave SIGHUP as NetHack does, ignored.
     def ignored() -> int:
@@ -92,7 +88,6 @@ def test_a_death_is_an_end_after_which_signals_are_what_they_were() -> None:
     assert ignored() == before
 
 
-@needs_nle
 def test_a_film_shows_the_map_and_changes_nothing() -> None:
     plain, filmed = make(), make(record=True)
     assert same(plain.reset(), filmed.reset())

@@ -34,7 +34,7 @@ NEED |= {
     "freedoom1": "the name of a map: it has no map01",
 }
 
-needs_vizdoom = pytest.mark.skipif(bool(missing("vizdoom")), reason=missing("vizdoom"))
+pytestmark = pytest.mark.skipif(bool(missing("vizdoom")), reason=missing("vizdoom"))
 
 
 @contextmanager
@@ -52,7 +52,6 @@ def episode(environment: Environment, action: Any) -> list[Row]:
 
 
 @pytest.mark.slow
-@needs_vizdoom
 def test_every_scenario_is_played_or_needs_what_there_is_not() -> None:
     import vizdoom
 
@@ -65,7 +64,6 @@ def test_every_scenario_is_played_or_needs_what_there_is_not() -> None:
             assert environment.step(1).step_type == StepType.MID
 
 
-@needs_vizdoom
 def test_a_picture_halves_the_engine_s_and_variables_are_hundredths() -> None:
     # Mutation: take every other pixel; or leave the variables as they are.
     with opened("defend_the_center") as environment:
@@ -82,7 +80,6 @@ def test_a_picture_halves_the_engine_s_and_variables_are_hundredths() -> None:
         assert variables[1] == 1
 
 
-@needs_vizdoom
 def test_buttons_are_one_choice_or_many() -> None:
     with opened("basic") as one, opened("basic", buttons="any") as many:
         assert (one.spec.action, many.spec.action) == (Discrete(4), MultiDiscrete((2, 2, 2)))
@@ -96,7 +93,6 @@ def test_buttons_are_one_choice_or_many() -> None:
                 environment.step(wrong)
 
 
-@needs_vizdoom
 @pytest.mark.parametrize("repeat", [4, 7])
 def test_a_time_limit_cuts_an_episode_off_and_shows_its_last_tic(repeat: int) -> None:
     # Mutations: hold the last action for all its tics; leave the limit to the engine, which shows nothing then.
@@ -111,7 +107,6 @@ def test_a_time_limit_cuts_an_episode_off_and_shows_its_last_tic(repeat: int) ->
         assert not environment._game.is_episode_finished()
 
 
-@needs_vizdoom
 def test_a_true_end_is_bootstrapped_from_nothing() -> None:
     with opened("health_gathering_supreme") as environment:  # its floor kills
         rows = episode(environment, 0)
@@ -121,7 +116,6 @@ def test_a_true_end_is_bootstrapped_from_nothing() -> None:
         assert np.array_equal(rows[-1].obs, rows[-2].obs)
 
 
-@needs_vizdoom
 def test_a_film_shows_every_tic_and_changes_nothing() -> None:
     # Mutation: draw the last tic of a step alone.
     with opened("deadly_corridor") as plain, opened("deadly_corridor", record=True) as recorded:
@@ -137,7 +131,6 @@ def test_a_film_shows_every_tic_and_changes_nothing() -> None:
         assert plain.pictures_per_second == 35
 
 
-@needs_vizdoom
 def test_a_death_in_the_first_tic_of_a_step_shows_what_was_seen_last() -> None:
     # Mutation: leave the pictures of such a step empty.
     with opened("take_cover", record=True, action_repeat=1) as environment:
@@ -152,7 +145,6 @@ def engines(pid: int | None = None) -> list[psutil.Process]:
     return [child for child in psutil.Process(pid).children(recursive=True) if child.name() == "vizdoom"]
 
 
-@needs_vizdoom
 def test_an_engine_that_has_ended_is_one_line() -> None:
     with opened("basic") as environment:
         environment.reset()
@@ -162,7 +154,6 @@ def test_an_engine_that_has_ended_is_one_line() -> None:
             environment.step(0)
 
 
-@needs_vizdoom
 def test_an_engine_outlives_ctrl_c_and_ends_when_its_environment_closes() -> None:
     # Mutation: let the engine have the signal, as a terminal sends it to actor and engine.
     with opened("basic") as environment:
@@ -174,7 +165,6 @@ def test_an_engine_outlives_ctrl_c_and_ends_when_its_environment_closes() -> Non
     wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, "the engine to end", 30)
 
 
-@needs_vizdoom
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
 def test_nothing_outlives_an_actor_that_is_killed(tmp_path: Path) -> None:
     # Mutations: start the engine without setpriv; remove its folder, or the names of its memory, when it closes.

@@ -19,7 +19,7 @@ from tests.conftest import RedisServer
 from tests.small import TINY
 from tests.system import LEARNER, Run
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 OPTIONS = [
     *TINY,
     *"--env chain --game chain --learn-start 400 --memory-capacity 400 --T-max 1500 --log-interval 300".split(),
@@ -53,7 +53,6 @@ def has_played(client: Client, run: str) -> bool:
     return int(client.hget(f"{run}state:0", "sequence") or 0) >= 3
 
 
-@pytest.mark.slow
 def test_an_actor_that_redis_loses_while_it_starts_begins_after_what_the_learner_has_read(
     own_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -73,7 +72,6 @@ def test_an_actor_that_redis_loses_while_it_starts_begins_after_what_the_learner
         assert (learner.finish(60), second.finish(60)) == (0, 0)
 
 
-@pytest.mark.slow
 def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
     own_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -94,7 +92,6 @@ def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
         deadline.wait_until(lambda: counted(results) == {0: 0}, "a checkpoint that knows of the loss", 60)
 
 
-@pytest.mark.slow
 def test_an_actor_whose_rounds_are_lost_joins_anew(own_server: RedisServer, tmp_path: Path) -> None:
     """The server comes back with a state of the actor whose next round the learner has left behind."""
     # Mutations: `_is_left_behind` that is always False; messages with the numbers that the learner has read already.

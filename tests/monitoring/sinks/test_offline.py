@@ -10,6 +10,8 @@ import pytest
 from tests.processes import Processes, clean_environment
 from tests.videos import frames_of
 
+pytestmark = pytest.mark.slow
+
 LOG = """
 import sys
 from pathlib import Path
@@ -44,7 +46,6 @@ def log(code: str, name: str, folder: Path, **variables: str) -> str:
         return process.output
 
 
-@pytest.mark.slow
 def test_wandb_stays_in_the_folder(tmp_path: Path) -> None:
     log(WANDB, "wandb", tmp_path, WANDB_MODE="offline")
     (stored,) = tmp_path.glob("wandb/offline-run-*/run-abc.wandb")
@@ -55,7 +56,6 @@ def test_wandb_stays_in_the_folder(tmp_path: Path) -> None:
     assert len(frames_of(video, 15)) == 9
 
 
-@pytest.mark.slow
 def test_wandb_keeps_a_run_whose_server_is_away(tmp_path: Path) -> None:
     away = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     printed = log(WANDB, "wandb", tmp_path, **away)
@@ -64,7 +64,6 @@ def test_wandb_keeps_a_run_whose_server_is_away(tmp_path: Path) -> None:
     assert b"train/loss" in stored.read_bytes()
 
 
-@pytest.mark.slow
 def test_trackio_goes_on_with_a_run(tmp_path: Path) -> None:
     for _ in range(2):
         log(TRACKIO, "trackio", tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))
