@@ -150,7 +150,7 @@ def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
 
 @pytest.mark.slow
 def test_a_second_ctrl_c_does_not_break_the_saving(workplace: Workplace) -> None:
-    workplace.environment["SAVE_SECONDS"] = "1"
+    workplace.environment["SAVE_SECONDS"] = "5"
     workplace.begin()
     workplace.press_ctrl_c()
     for _ in range(3):
