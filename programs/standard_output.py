@@ -5,10 +5,11 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 def reader() -> select.poll:
-    """Return what reports only that nobody reads the standard output any more (or that there is none, POLLNVAL)."""
+    """Return what reports only that nobody reads the standard output any more."""
     waiting = select.poll()
     waiting.register(1, 0)
     return waiting
@@ -18,8 +19,10 @@ def reader() -> select.poll:
 def checked(program: str) -> Iterator[None]:
     """End the program with exit code 1 if the block, or what is left of its output, cannot be written.
 
-    Print one line with the reason; none if the reader has ended, as `| head` does.
+    Print one line with the reason; none if the reader has ended, as `| head` does. A program that is started without
+    standard streams writes what it prints nowhere.
     """
+    _provide()
     try:
         try:
             yield
@@ -30,3 +33,16 @@ def checked(program: str) -> Iterator[None]:
         if not isinstance(error, BrokenPipeError):
             print(f"{program}: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _provide() -> None:
+    """Give this process the standard streams that it lacks: sockets would get their numbers, and what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - to the end of the process
+            setattr(sys, f"__{name}__", getattr(sys, name))

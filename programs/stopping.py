@@ -54,9 +54,8 @@ def stop_on_signals() -> threading.Event:
 
 def _watch(reading: int, stop: threading.Event) -> None:
     both = standard_output.reader()
-    both.register(reading, select.POLLIN)  # last: where there was no standard output, it may have this number
-    if (1, select.POLLNVAL) in both.poll():
-        os.read(reading, 1)
+    both.register(reading, select.POLLIN)
+    both.poll()
     stop.set()
     has_screen = sys.stdout is not sys.__stdout__
     if has_screen:  # it puts whole lines above its picture
