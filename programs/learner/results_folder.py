@@ -14,7 +14,7 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.files import folder_to_write, write_file
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.learner_client import begun_as
@@ -25,7 +25,7 @@ from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMess
 from rainbow_iqn_apex.saber.results.episode_fields import make_record
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
-from rainbow_iqn_apex.saber.results.reward_plot import write_reward_plot
+from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
 from rainbow_iqn_apex.saber.results.task import Task, mean_over
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
@@ -165,7 +165,7 @@ class ResultsFolder:
             episodes = len(played) + len(evaluated)
             if self._plotted.get(name, -1 if now else 0) != episodes:
                 path = self.folder / f"Reward_{name}.html"
-                write_reward_plot(played, path, task, self.action_repeat, evaluated)
+                write_file(path, render_reward_plot(played, task, self.action_repeat, evaluated).encode())
                 self._plotted[name] = episodes
         self._next_plot = time.monotonic() + count * _PLOT_INTERVAL_S
 

@@ -8,10 +8,8 @@ also after 100 000 episodes. An open page brings itself up to date.
 from collections.abc import Sequence
 from functools import partial
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import format_points
@@ -27,25 +25,13 @@ _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflo
 .paper #plot { height: 480px; }"""
 
 
-def write_reward_plot(
-    records: Sequence[EpisodeRecord],
-    path: Path,
-    task: Task,
-    action_repeat: int = 4,
-    evaluations: Sequence[EpisodeRecord] = (),
-) -> None:
-    """Replace the plot at `path` by that of training `records` and of the `evaluations` of evaluation actors.
-
-    `action_repeat` is the number of frames per agent step.
-    """
-    page = render_reward_plot(records, task, action_repeat, evaluations)
-    write_file(path, page.encode())
-
-
 def render_reward_plot(
     records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4, evaluations: Sequence[EpisodeRecord] = ()
 ) -> str:
-    """Write the page; equal records give equal pages."""
+    """Return the page of training `records` and of the `evaluations` of evaluation actors; equal ones give equal pages.
+
+    `action_repeat` is the number of frames per agent step.
+    """
     moments, evaluated = rolling_summaries(records), rolling_summaries(evaluations)
     title = f"{task.title}: training scores"
     sentences = [
