@@ -60,6 +60,7 @@ class Results:
         """Return the score curves of some runs, and for the first of them the scores to compare with."""
         curves: list[dict[str, Any]] = []
         lines: list[dict[str, Any]] = []
+        games = 0
         different = list(dict.fromkeys(titles))
         for title in different[:_MOST_COMPARED]:
             with self._read(title) as run:
@@ -68,7 +69,8 @@ class Results:
                     if not curves and len(found) == 1:
                         lines = _lines(run, found[0])
                     curves += found
-        return {"runs": curves, "lines": lines, "left_out": len(different[_MOST_COMPARED:])}
+                    games += len(run.tasks) - len(found)
+        return {"runs": curves, "lines": lines, "left_out": len(different[_MOST_COMPARED:]), "games_left_out": games}
 
     def metrics(self, title: str, names: Sequence[str]) -> dict[str, Any]:
         """Return the history of metrics by these names, unknown ones left out, and of all that the agent has named."""

@@ -32,7 +32,7 @@ from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
 _STATIC = Path(__file__).with_name("static")
 _COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host
-_MOST_NAMES = 30  # metrics, or runs, in one request
+_MOST_NAMES = 30  # metrics in one request
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src blob:; "
     "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
@@ -79,7 +79,7 @@ class Pages:
         return await _json(self._present, request.query_params.get("run", ""))
 
     async def _scores(self, request: Request) -> Response:
-        return await _json(self._results.scores, request.query_params.getlist("run")[:_MOST_NAMES])
+        return await _json(self._results.scores, request.query_params.getlist("run"))
 
     async def _metrics(self, request: Request) -> Response:
         names = request.query_params.getlist("name")[:_MOST_NAMES]

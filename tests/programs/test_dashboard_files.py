@@ -186,6 +186,19 @@ def test_a_run_that_no_server_holds_shows_how_far_it_got(tmp_path: Path, t_max: 
     assert Results(tmp_path).facts("pong")["metrics"] == {"time/total_timesteps": 290, "redis/unread": 2}
 
 
+def test_games_that_are_too_many_to_draw_are_counted(tmp_path: Path) -> None:
+    games = "pong,breakout,krull,qbert"
+    write_run(tmp_path, games.replace(",", "-"), 3)
+    write_record(
+        tmp_path / f"{games.replace(',', '-')}.json",
+        RunRecord(games.replace(",", "-"), 4, 300, (Start({"game": games}, {}, ""),)),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_files, "_MOST_GAMES", 3)
+        shown = Results(tmp_path).scores(["pong-breakout-krull-qbert"])
+    assert len(shown["runs"]) == 3 and shown["games_left_out"] == 1 and shown["left_out"] == 0
+
+
 def test_a_large_log_is_read_in_parts_and_blocks_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: one lock for all runs, or read a file to its end at each look.
     monkeypatch.setattr(tail, "_AT_ONCE", 4000)

@@ -55,7 +55,7 @@ function ghosts(lines, x) {
   return lines.length ? [{ ...style, x: lines.map(() => x), y: lines.map(({ value }) => value) }] : [];
 }
 
-export function drawScores({ runs, lines, left_out: leftOut }, changed) {
+export function drawScores({ runs, lines, left_out: leftOut, games_left_out: games }, changed) {
   const near = new Set(lines.filter(entry => entry.near).map(entry => entry.name));
   setBoxes(find("lines"), lines.map(({ name }) => name), name => near.has(name), changed);
   const wanted = new Set(checkedBoxes(find("lines")));
@@ -63,8 +63,9 @@ export function drawScores({ runs, lines, left_out: leftOut }, changed) {
   const axis = chosenAxis();
   const traces = runs.flatMap((run, index) => curveTraces(run, index, axis, runs.length > 1));
   const first = traces.length ? traces[0].x[0] : 0;
-  const more = leftOut ? ` Runs that are not drawn, as there are too many: ${leftOut}.` : "";
-  const text = describe(runs, axis) + more;
+  const more = [[leftOut, "Runs"], [games, "Games"]].filter(([count]) => count)
+    .map(([count, what]) => ` ${what} that are not drawn, as there are too many: ${count}.`);
+  const text = describe(runs, axis) + more.join("");
   setText(find("scores-text"), text);
   const layout = { xaxis: { title: AXES[axis], rangemode: "tozero" }, yaxis: { title: "score per episode" } };
   draw("scores", [...traces, ...ghosts(drawnLines, first)], { ...layout, shapes: referenceShapes(drawnLines) }, text);
