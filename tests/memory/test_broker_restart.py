@@ -1,7 +1,6 @@
 """A whole run in lockstep whose Redis server comes back with less than it had, while a process starts or is away."""
 
 import signal
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -49,6 +48,16 @@ def wait_until(port: int, true: Callable[[Client, str], bool], what: str) -> Non
         deadline.wait_until(is_so, what, 60)
 
 
+def wait_for_looks(port: int) -> None:
+    """Until a process has asked for the run's record three times since the server has begun."""
+    with redis.Redis(port=port) as client:
+
+        def looks() -> int:
+            return int(client.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"])
+
+        deadline.wait_until(lambda: looks() >= 3, "looks")
+
+
 def has_played(client: Client, run: str) -> bool:
     return int(client.hget(f"{run}state:0", "sequence") or 0) >= 3
 
@@ -66,7 +75,7 @@ def test_an_actor_that_redis_loses_while_it_starts_begins_after_what_the_learner
         learner.send(signal.SIGSTOP)
         own_server.restart_without(since=0)
         second.wait_for("Actor 0 plays chain")
-        time.sleep(1)  # in which it would read an empty server
+        wait_for_looks(own_server.port)  # at an empty server
         learner.send(signal.SIGCONT)
         second.wait_for("The learner has read messages 1 to ")
         assert (learner.finish(60), second.finish(60)) == (0, 0)

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -128,6 +130,21 @@ def test_an_empty_server_gets_what_is_kept(own_server: RedisServer, own_client: 
         assert own_client.get(actor.keys.actor_lease(0)) == actor.lease.token
 
 
+@contextmanager
+def stopped_once_all_is_there(client: Client, name: str, stop: threading.Event) -> Iterator[None]:
+    """An actor in the block is stopped when three messages are in its log, and not before."""
+
+    def look() -> None:
+        try:
+            wait_until(lambda: rounds_of(client, name) == expected(3), "what was lost")
+        finally:
+            stop.set()
+
+    with after(0, look), pytest.raises(Stopped):
+        yield
+    assert rounds_of(client, name) == expected(3)
+
+
 def test_a_waiting_actor_sends_again_what_somebody_has_deleted(client: Client, run_name: str) -> None:
     # Mutation: believe the number stored with the state, whether there is a log or not.
     stop = threading.Event()
@@ -135,9 +152,8 @@ def test_a_waiting_actor_sends_again_what_somebody_has_deleted(client: Client, r
         learner.publish(0, weights(0))
         play(actor, 1, 2, 3)
         client.delete(actor.keys.log(0))
-        with after(1.5, stop.set), pytest.raises(Stopped):
+        with stopped_once_all_is_there(client, run_name, stop):
             actor.wait_for_version(1)
-        assert rounds_of(client, run_name) == expected(3)
 
 
 @pytest.mark.parametrize("claimed", [None, b"999"])
@@ -155,9 +171,8 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(
         assert len(rounds_of(own_client, "run")) == 1  # the loss is real
         if claimed:
             own_client.hset(actor.keys.state(0), "sequence", claimed)
-        with after(1.5, stop.set), pytest.raises(Stopped):
+        with stopped_once_all_is_there(own_client, "run", stop):
             actor.wait_for_version(1)
-        assert rounds_of(own_client, "run") == expected(3)
 
 
 @pytest.mark.parametrize("repeats", [True, False])

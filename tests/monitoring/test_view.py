@@ -121,6 +121,18 @@ def test_a_view_that_cannot_be_made_is_the_last_and_ends_nothing(capfd: pytest.C
 
 
 @pytest.mark.slow
+def wait_for_reports(client: Client, keys: Keys, count: int) -> None:
+    """Wait until actor 3 has written so many more reports."""
+    seen: set[bytes] = set()
+    with closing(ReportStore(client, keys)) as store:
+
+        def are_enough() -> bool:
+            seen.update(report.data for report in store.read([3], MOST_OF_A_REPORT).values())
+            return len(seen) > count
+
+        wait_until(are_enough, "reports")
+
+
 @pytest.mark.redis
 def test_views_are_made_only_while_somebody_listens(client: Client, run_name: str) -> None:
     # Mutation: ask for the next view whether somebody listens or not.
@@ -142,9 +154,9 @@ def test_views_are_made_only_while_somebody_listens(client: Client, run_name: st
             wait_until(is_heard, "a view")
             assert (keys.view(3), encode(VIEW)) in found
         wait_until(lambda: client.pubsub_numsub(keys.view(3)) == [(keys.view(3).encode(), 0)], "the listener's end")
-        threading.Event().wait(1.2)  # a view that was asked for before is still made
+        wait_for_reports(client, keys, 2)  # a view that was asked for before is still made
         made = acting.made
-        threading.Event().wait(2.2)
+        wait_for_reports(client, keys, 2)
         assert acting.made == made >= 1
     acting.stop.set()
     acting.join()
@@ -173,7 +185,7 @@ def test_a_user_without_the_right_reports_all_the_same(own_client: Client, capsy
     own_client.execute_command("ACL", "SETUSER", "default", "-pubsub", "-publish")
     store = ReportStore(own_client, Keys("run", "id"))
     with Reporter(store, "actor", 3, lambda: Reading({}), EventLog(), viewer=Viewer()):
-        threading.Event().wait(2.5)
+        wait_for_reports(own_client, Keys("run", "id"), 3)
     with closing(ReportStore(own_client, Keys("run", "id"))) as reader:
         assert reader.read([3], MOST_OF_A_REPORT), "written at its end"
     told = capsys.readouterr().out.splitlines()
