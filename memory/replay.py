@@ -19,6 +19,8 @@ from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.ring import Ring, tensor_of
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
+_MOST = torch.finfo(torch.float32).max  # of a priority, as checkpoints keep them
+
 
 class Replay(RememberingBuffer):
     """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
@@ -83,7 +85,7 @@ class Replay(RememberingBuffer):
                 own = self.spec.learnable(chunk.rows["step_type"]).astype(np.float32)  # [samples]
             priorities = tensor_of(own).to(self.device, torch.float64)
             if self._largest is not None:
-                priorities = priorities * self._largest
+                priorities = (priorities * self._largest).clamp(max=_MOST)
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
         self._filled += self._ids[slot] is None
         self._ids[slot] = chunk_id
@@ -150,12 +152,12 @@ class Replay(RememberingBuffer):
     def checkpoint(self) -> Checkpoint:
         """Name all chunks held, and those of a restored checkpoint that are still to come; on the CPU."""
         held = {chunk_id: slot for slot, chunk_id in enumerate(self._ids) if chunk_id is not None}
-        leaves = [self._leaves_of(slot) for slot in held.values()]
-        priorities = list(self._remembered.values())
-        if leaves:
-            priorities += self._tree.get(torch.cat(leaves)).float().cpu().reshape(-1, self.spec.samples)
+        samples = self.spec.samples
+        slots = torch.tensor(list(held.values()), dtype=torch.int64).unsqueeze(1)  # [held, 1]
+        leaves = (slots * samples + torch.arange(samples)).flatten().to(self.device)  # [held * samples]
+        own = self._tree.get(leaves).float().cpu().reshape(-1, samples)
         ids = torch.tensor([*self._remembered, *held], dtype=torch.int64).reshape(-1, 2)
-        stacked = torch.stack(priorities) if priorities else torch.zeros(0, self.spec.samples)
+        stacked = torch.cat([*(one.unsqueeze(0) for one in self._remembered.values()), own])
         extra = {} if self._largest is None else {"largest": self._largest.cpu().clone()}
         return Checkpoint(self.inserted - len(held), ids, stacked, extra)
 

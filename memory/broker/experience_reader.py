@@ -94,8 +94,10 @@ class ExperienceReader:
 
     def close(self) -> None:
         """Stop reading."""
+        for reader in self._readers:  # all at the same time: each may be in the middle of a read
+            reader.leave()
         for reader in self._readers:
-            reader.close()
+            reader.join()
         self._gone.report(now=True)
 
     def settle(self, counted: Mapping[int, int]) -> None:

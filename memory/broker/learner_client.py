@@ -26,6 +26,7 @@ from rainbow_iqn_apex.memory.broker.run_status import (
     read_record,
     read_run,
     record_fields,
+    server_id,
 )
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
@@ -308,6 +309,7 @@ class LearnerClient:
         record = replace(self.record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now)
         for keys in reversed(self.keys.everywhere()):  # the record of all comes last: what it holds is true of all
             own = [_of_shard(keys, numbers) for numbers in (read, evaluated or {})]
+            record = replace(record, server=server_id(self._client.of(keys.run)))
             self._scripts.write_record(keys, self.lease.token, record_fields(record, *own))
         self.record = record
 

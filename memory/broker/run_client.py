@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain_command
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run, server_id
 from rainbow_iqn_apex.memory.broker.transport import Keys, newest_version
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import Packet
@@ -134,9 +134,13 @@ class RunClient:
         return record or RunStatus(self.keys.run_id, "running", {}, 0, 0)
 
     def written_record(self) -> RunStatus:
-        """Return the run's record, which a restarted server may have lost: waits until the learner has written it."""
+        """Return the run's record, once the learner has written it to the server as it is now.
+
+        A server that was started again may have lost the record, or have an older one.
+        """
         waiting = self.wait_reporter("the learner to write the run's record again")
-        while (record := self.record()).written is None:
+        server = self._client.of(self.keys.run)
+        while (record := self.record()).written is None or record.server not in ("", server_id(server)):
             self.pause(waiting)
             self._stop.wait(0.2)
         return record

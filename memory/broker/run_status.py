@@ -24,7 +24,9 @@ _STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _Setting = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Number | str | None
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
 _MOST_CODE = 1000  # bytes of the release and the commit
-_FIELDS = tuple("run_id status wire settings t_learner t_actors crews folder host written saves leader code".split())
+_FIELDS = tuple(
+    "run_id status wire settings t_learner t_actors crews folder host written saves leader code server".split()
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class RunStatus:
     leader: bytes = field(default=b"", compare=False)  # its writer's lease; empty: not known
     written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
     code: Code | None = field(default=None, compare=False)  # that the learner runs; None: not known
+    server: str = field(default="", compare=False)  # that it was written to, by Redis's own id; empty: not known
 
     @property
     def shards(self) -> int:
@@ -132,6 +135,7 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         crews=check_crews(parse_json(values["crews"] or b"")),
         saves=whole_number(values["saves"]),
         code=_code(values["code"]),
+        server=_server(values["server"]),
     )
 
 
@@ -160,6 +164,14 @@ def _code(text: bytes | None) -> Code | None:
         raise ValueError(f"its code is none ({error})") from error
 
 
+def _server(text: bytes | None) -> str:
+    if text is None:
+        return ""
+    if not re.fullmatch(rb"[0-9a-f]{1,64}", text):
+        raise ValueError("its server is none")
+    return text.decode()
+
+
 def _settings(text: bytes | None) -> dict[str, Any]:
     try:
         return parse(parse_json(text or b""), dict[str, _Setting])
@@ -172,6 +184,11 @@ def whole_number(text: bytes | None) -> int:
     if text is None or not re.fullmatch(rb"[0-9]{1,20}", text):
         raise ValueError("a count is no whole number")
     return int(text)
+
+
+def server_id(client: Client) -> str:
+    """Return the id that a server has given itself when it was started."""
+    return str(client.info("server")["run_id"])
 
 
 def actors_read(client: Client, keys: Keys) -> list[int]:
@@ -203,6 +220,8 @@ def record_fields(
         fields["leader"] = record.leader
     if record.written is not None:
         fields["written"] = record.written
+    if record.server:
+        fields["server"] = record.server
     if record.code:
         fields["code"] = json.dumps(asdict(record.code))
     for keys, numbers in ((Keys("", ""), read), (Keys("", "", evaluation=True), evaluated or {})):

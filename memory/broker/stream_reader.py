@@ -79,13 +79,12 @@ class StreamReader(threading.Thread):
         self._next_look = time.monotonic() + _LOOK_S
         self._left = threading.Event()
 
-    def close(self) -> None:
-        """Stop reading."""
+    def leave(self) -> None:
+        """Stop reading after the read under way, without waiting for that; `join` does."""
         self._left.set()
-        self.join()
 
     def run(self) -> None:
-        """Read until closed."""
+        """Read until told to leave."""
         try:
             while not self._left.is_set():
                 for stream, messages in self._read():

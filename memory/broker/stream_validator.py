@@ -46,7 +46,8 @@ class StreamValidator:
         self._missing = 0  # messages that were lost or left out, ever
         self._missing_before = 0  # of these, those before the end of the last round
         self._rows = 0  # rows of all chunks
-        self._rows_of_round = 0  # since a round ended
+        self._rows_of_round = 0  # since a round ended, or was joined, that is later than all before
+        self._latest = -1  # of these rounds
         self._episodes: dict[int, _Count] = {}  # by environment, since the actor joined
         self._missing_joined: int | None = None  # messages that were missing when the actor joined; None: it has not
 
@@ -80,6 +81,7 @@ class StreamValidator:
             case Joined(round=first):
                 _check_published(first, bound)
                 self._end_round(first - 1)
+                self._count(1, bound)
                 self._episodes.clear()
                 self._missing_joined = self._missing
 
@@ -90,7 +92,9 @@ class StreamValidator:
             raise WireError(f"the end of round {ended} does not follow that of round {self._round}")
 
     def _end_round(self, ended: int) -> None:
-        self._round, self._missing_before, self._rows_of_round = ended, self._missing, 0
+        self._round, self._missing_before = ended, self._missing
+        if ended > self._latest:  # a Joined can be said again and again
+            self._latest, self._rows_of_round = ended, 0
 
     def _count(self, rows: int, bound: ProgressBound) -> None:
         """Refuse what comes after all of a round: in lockstep the reader keeps a round's messages until it ends."""

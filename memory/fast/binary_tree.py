@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.draws import Drawn
 from rainbow_iqn_apex.memory.rows import Array
 
@@ -104,7 +105,7 @@ class BinaryTree:
 
     def _check_total(self) -> None:
         if not self._nodes[1] > 0:
-            raise ValueError(f"nothing to sample: the priorities sum to {self._nodes[1]}")
+            raise RunError(f"nothing to sample: the priorities sum to {self._nodes[1]}; the agent gives no others")
 
     def tensors(self) -> list[Tensor]:
         """Return what `set` changes, no copies."""

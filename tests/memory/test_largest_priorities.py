@@ -1,5 +1,7 @@
 """A replay whose new samples get the largest priority so far."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,18 @@ def test_a_restored_replay_goes_on_with_the_same_one() -> None:
     found, expected = again.checkpoint(), replay.checkpoint()
     assert torch.equal(found.priorities, expected.priorities) and torch.equal(found.ids, expected.ids)
     assert found.extra["largest"].tolist() == expected.extra["largest"].tolist() == [6.0]
+
+
+def test_a_forged_priority_breaks_no_checkpoint() -> None:
+    # Mutation: keep the product as it is: beyond float32's numbers, the checkpoint has an infinity that none takes.
+    replay, chunks = replay_of(), chunks_of_ones()
+    for sent in chunks[:3]:
+        replay.add(sent.id, sent.chunk)
+    learn(replay, 6.0, 3.0)
+    forged = np.full_like(chunks[3].chunk.priorities, 3e38)
+    forged[~replay.spec.learnable(chunks[3].chunk.rows["step_type"])] = 0
+    replay.add(chunks[3].id, replace(chunks[3].chunk, priorities=forged))
+    replay_of().restore(replay.checkpoint(), {chunks[0].id.actor: 10**6})
 
 
 def test_a_checkpoint_of_before_is_taken_and_others_are_as_they_were() -> None:

@@ -175,6 +175,19 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(
             actor.wait_for_version(1)
 
 
+def test_a_record_from_before_a_restart_is_not_believed(own_server: RedisServer, own_client: Client) -> None:
+    # Mutation: wait only for a record that is lost: the actor would number its messages as some that were read.
+    with learner_link(own_client, "run") as learner, actor_link(own_client, "run") as actor:
+        learner.write_progress("running", 1, 1, {0: 2})
+        assert actor.written_record().t_learner == 1
+        size = own_server.log.stat().st_size
+        learner.write_progress("running", 2, 2, {0: 4})
+        own_server.restart_without(since=size)
+        assert actor.record().t_learner == 1, "the loss is real"
+        with after(0.5, lambda: learner.write_progress("running", 2, 2, {0: 4})):
+            assert actor.written_record().t_learner == 2
+
+
 @pytest.mark.parametrize("repeats", [True, False])
 def test_a_successor_goes_on_after_what_the_learner_has_read(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch, *, repeats: bool

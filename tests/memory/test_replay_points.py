@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
@@ -92,11 +93,11 @@ def test_an_empty_replay_says_so() -> None:
     assert (replay.rows, replay.oldest()) == (0, {})
     assert len(replay.checkpoint().ids) == 0
     replay.check_valid()
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(RunError, match="nothing"):
         replay.sample(3, 0.5)
     blank = chunks[0].chunk
     replay.add(chunks[0].id, Chunk(0, 0, blank.rows, {}, np.zeros_like(blank.priorities)))
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(RunError, match="nothing"):
         replay.sample(3, 0.5)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
@@ -51,9 +52,9 @@ def test_wrong_shapes_and_sizes_are_refused(make: Make) -> None:
 
 def test_an_empty_tree_is_not_sampled() -> None:
     tree = BinaryTree(300)
-    with pytest.raises(ValueError, match="nothing to sample"):
+    with pytest.raises(RunError, match="nothing to sample"):
         tree.sample(torch.zeros(3))
-    with pytest.raises(ValueError, match="nothing to sample"):
+    with pytest.raises(RunError, match="nothing to sample"):
         tree.stratified(3)
 
 

@@ -53,12 +53,13 @@ class Teller:
 
 
 def test_a_round_has_an_end() -> None:
-    # Mutation: count what an actor has sent ever, or only its chunks.
+    # Mutations: count what an actor has sent ever, or only its chunks; begin anew with each Joined.
     teller = Teller(ProgressBound(50, 10**9, rows=40))
     assert teller.says(*[chunk(13)] * 3, episode(0), chunk(1)) == [True] * 4 + [False]
     teller.refuses(episode(1), "more than 40 rows have come since a round ended")
     assert teller.says(RoundEnd(0), *[chunk(20)] * 3, RoundEnd(1), chunk(20)) == [True] * 3 + [False] + [True] * 2
-    assert teller.says(Joined(1), chunk(40), chunk(1)) == [True] * 2 + [False]
+    assert teller.says(Joined(1), chunk(19), Joined(1), chunk(1)) == [True, True, False, False]
+    assert teller.says(Joined(3), chunk(39), chunk(1)) == [True] * 2 + [False]
 
 
 # --- episodes ---

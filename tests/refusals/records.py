@@ -177,6 +177,7 @@ STATUSES: Refused = changed(STATUS, {
     "its folder is no absolute path": [{"folder": None}, {"folder": b"relative"}, {"folder": b"/" * 5000}],
     "its host is no name": [{"host": host} for host in (None, b"a host", b"\x1b[31m", b"h" * 300)],
     "the time at which it was written is too large": [{"written": b"9" * 19}],
+    "its server is none": [{"server": server} for server in (b"", b"x", b"a" * 65)],
     "its code is none": [
         {"code": code}
         for code in (
