@@ -41,9 +41,9 @@ class EnvironmentSlot(NamedTuple):
     first: int
     total: int  # of all actors
 
-    def places(self, count: int) -> Tensor:
-        """Return the places [E] int64 of the first environments, so many, among those of all actors."""
-        return torch.arange(self.first, self.first + count)
+    def places(self, count: int, given: Array | None) -> Tensor:
+        """Return the places [E] int64 that are given, or those of the first environments, so many, of this slot."""
+        return torch.arange(self.first, self.first + count) if given is None else torch.from_numpy(given)
 
 
 @dataclass(frozen=True)

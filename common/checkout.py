@@ -33,7 +33,7 @@ class Code:
 
 def present() -> Code:
     """Return what runs here, as long as nobody changes the checkout: a process asks when it starts."""
-    return Code(__version__, commit().partition("+")[0])
+    return Code(__version__, _hash())
 
 
 def commit() -> str:
@@ -41,16 +41,19 @@ def commit() -> str:
 
     Results do not count: one that is written over changes nothing that the next measurement runs.
     """
-    try:
-        hash_ = _git("describe", "--always", "--exclude=*", "--abbrev=12")  # by no tag; clones shorten it differently
-        changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results", ":!results")
-    except (OSError, subprocess.CalledProcessError):
-        return _UNKNOWN  # a missing hash must not cost the measurements
-    return f"{hash_}+changes" if changes else hash_
+    changes = _git("diff", "HEAD", "--name-only", "--", ".", ":!benchmarks/results", ":!results")
+    return _hash() + ("+changes" if changes else "")
+
+
+def _hash() -> str:
+    return _git("describe", "--always", "--exclude=*", "--abbrev=12") or _UNKNOWN  # by no tag; clones shorten it unlike
 
 
 def _git(*words: str) -> str:
+    """Return what git says; empty if it fails: a missing hash must not cost the measurements."""
     around = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # installed, it may lie in another's checkout
-    return subprocess.run(
-        ["git", *words], cwd=ROOT, env=around, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, env=around, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()

@@ -103,14 +103,14 @@ class OverviewReader:
         keys = Keys(self._name, record.run_id, shards=record.shards)
         groups = (keys, replace(keys, evaluation=True), replace(keys, inference=True))
         training, evaluating, serving = (ReportStore(self._aside, group) for group in groups)
-        expected = range(0 if record.over else _expected(record))
+        expected = range(_expected(record))
         actors = sorted({*expected} | training.registered())
         found = training.read([None, *actors], MAX_BYTES)
         learner = _learner(record, found.get(None))
         up = _up(record, learner)
         evaluated = evaluating.read(sorted({*range(_MOST_EVALUATING)} | evaluating.registered()), MAX_BYTES)
         servers = serving.read(sorted(serving.registered()), MAX_BYTES)
-        playing = [_process("actor", i, found.get(i), up) for i in actors if i in expected or i in found]
+        playing = [_process("actor", i, found.get(i), up) for i in actors if i in found or not record.over]
         others = [_process("evaluation actor", actor or 0, raw, up) for actor, raw in evaluated.items()]
         others += [_process("inference server", number or 0, raw, up) for number, raw in servers.items()]
         processes = _paired(

@@ -53,6 +53,11 @@ class EventLog:
         """Add an event of this moment; an alarm is something that a person should look at."""
         self._events.append(Event(time.time(), text, is_alarm))
 
+    def withdraw(self, text: str) -> None:
+        """Take back what is not so any more."""
+        kept = [event for event in self._events if event.text != text]
+        self._events = deque(kept, maxlen=MAX_EVENTS)
+
     def newest(self) -> tuple[Event, ...]:
         """Return the events, the oldest first."""
         return tuple(self._events)

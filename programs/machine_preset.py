@@ -7,6 +7,7 @@ from typing import Any
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.options.environment_names import check_actors
 
 
 @cache
@@ -28,9 +29,15 @@ def parse_for_start(words: Sequence[str]) -> Args:
     GPUs are counted only where other defaults might accept what these do not. The rest comes from the program itself.
     """
     try:
-        return args.parse(words, "", "")
+        return _parsed(words)
     except UserError:
         given, _, _ = args.read(words)
         if not (preset := preset_for(given)):
             raise
-        return args.parse([*words, f"--preset={preset}"], "", "")
+        return _parsed([*words, f"--preset={preset}"])
+
+
+def _parsed(words: Sequence[str]) -> Args:
+    found = args.parse(words, "", "")
+    check_actors(found.env, found.game, found.nb_actor)
+    return found

@@ -5,7 +5,6 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 
 def reader() -> select.poll:
@@ -22,7 +21,7 @@ def checked(program: str) -> Iterator[None]:
     Print one line with the reason; none if the reader has ended, as `| head` does. A program that is started without
     standard streams writes what it prints nowhere.
     """
-    _provide()
+    provide()
     try:
         try:
             yield
@@ -35,14 +34,14 @@ def checked(program: str) -> Iterator[None]:
         sys.exit(1)
 
 
-def _provide() -> None:
+def provide() -> None:
     """Give this process the standard streams that it lacks: sockets would get their numbers, and what is printed."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
-    for name in ("stdout", "stderr"):
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest number that is free
+    for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - to the end of the process
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - to the end of the process
             setattr(sys, f"__{name}__", getattr(sys, name))

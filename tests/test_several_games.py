@@ -14,6 +14,7 @@ from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResu
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.summary import Summary
+from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
@@ -55,7 +56,7 @@ SCORES = {f"{_MODULE}-counting-One-v0": 5, f"{_MODULE}-counting-Two-v0": 10}
 
 
 def parsed(words: str) -> options.Args:
-    return options.parse([*words.split(), "--nb-actor", "30", "--force"], "test", "")
+    return options.parse(words.split(), "test", "")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,16 @@ def test_each_name_of_a_list_is_checked(words: str, error: str) -> None:
     with pytest.raises(UserError) as refused:
         parsed(words)
     assert str(refused.value).startswith(error) and "\n" not in str(refused.value)
+
+
+def test_a_list_has_the_actors_of_the_preset_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: count the actors before the preset of such a machine.
+    monkeypatch.setattr("rainbow_iqn_apex.programs.machine_preset.preset_for", lambda _: "cpu")
+    assert parse_for_start("--game pong,krull --agent impala".split()).nb_actor == 2
+    with pytest.raises(
+        UserError, match="--nb-actor: expected at least 2 actors, one for each that --game lists, got 1"
+    ):
+        parse_for_start("--game pong,krull".split())
 
 
 def test_other_spaces_are_refused_in_one_line() -> None:

@@ -122,7 +122,8 @@ def test_a_host_that_was_there_is_waited_for_whatever_is_missing(is_restarted: b
     # Mutations: end with exit code 2 where the folder is mounted a moment later than sshd answers; know of no earlier
     # process for this actor, to which the host was there.
     module = "rainbow_iqn_apex.programs.start.remote_messages"
-    hello = f"import json; from dataclasses import asdict; from {module} import HELLO, present; "
+    hello = f"import json; from dataclasses import asdict; from {module} import HELLO; "
+    hello += "from rainbow_iqn_apex.common.checkout import present; "
     hello += "print(HELLO.decode() + json.dumps(asdict(present())), flush=True)"
     ssh = tmp_path / "ssh"  # connects, and the host reboots; connects again, without /home; then for the third time
     ssh.write_text(f"""#!/bin/bash

@@ -145,8 +145,7 @@ class QLearningAgent(Agent):
             return torch.randint(nb_actions, greedy.shape, generator=self.generator, device=self._device)
         if step is None:
             return explored(greedy, EVALUATION_EPSILON, nb_actions, self.generator)
-        found = slot.places(len(greedy)) if places is None else torch.from_numpy(places)
-        epsilon = exploration_rates(found, slot.total, step, self._options).to(self._device)
+        epsilon = exploration_rates(slot.places(len(greedy), places), slot.total, step, self._options).to(self._device)
         return explored(greedy, epsilon, nb_actions, self.generator)
 
     @torch.inference_mode()

@@ -112,9 +112,8 @@ class R2d2(SequenceAgent):
 
     def _exploration(self, count: int, places: Array | None) -> Tensor:
         """Return base^(1 + 7 s) [E] at these places, or at the first ones of the agent's slot; see `ladder`."""
-        found = self._slot.places(count) if places is None else torch.from_numpy(places)
         base = self._options.exploration_base
-        return ladder(found, self._slot.total, base, base**8).float().to(self._device)
+        return ladder(self._slot.places(count, places), self._slot.total, base, base**8).float().to(self._device)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:

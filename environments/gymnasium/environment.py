@@ -176,6 +176,8 @@ def find_spec(id_: str) -> EnvSpec:
 def _import(module: str) -> None:
     """Import a module, for the environments that it registers."""
     try:
-        importlib.import_module(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as in `_open`
+            importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise ValueError(f"cannot import {module!r}: {name_error(error)}") from error

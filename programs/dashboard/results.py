@@ -44,11 +44,9 @@ class Results:
 
     def title_in(self, folder: Path, task: str) -> str:
         """Return the run whose files are in this folder, an absolute one; empty if it is none of these."""
-        if not folder.is_relative_to(root := self._folder.resolve()):
-            return ""
-        title = RunKey(folder.relative_to(root).as_posix(), task).title
         with self._lock:
-            return title if title in self._find() else ""
+            found = (run.key for run in self._find().values() if run.key.task == task)
+            return next((key.title for key in found if (self._folder / key.folder).resolve() == folder), "")
 
     def stamp(self, title: str) -> str:
         """Return a text that changes with a run's files."""

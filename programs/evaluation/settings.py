@@ -64,7 +64,8 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     args = asked.replace(**{name: value for name, value in of_policy.items() if name not in kept})
     of_training = {flag_of(field.name) for field in fields(args.own) if not field.metadata.get("policy")}
     if errors := [text for text in verify(args) if text.partition(":")[0] not in of_training]:
-        raise UserError("\n".join(f"--model: the settings in {args.model} make no sense: {text}" for text in errors))
+        whose = f"--model: the settings in {args.model} make no sense: "
+        raise UserError("\n".join(text if text.startswith("--env: ") else f"{whose}{text}" for text in errors))
     return args
 
 

@@ -1,7 +1,7 @@
 """A client as an inference server sees it: a socket that never blocks, with bounds for all that is read and kept.
 
-A client that sends slowly, or does not read, delays nobody: what it has not sent is not waited for, and no more is read
-of it while it has requests that are not answered.
+A client that sends slowly, or does not read, delays nobody: what it has not sent is not waited for, and beside the
+requests that are not answered, one more is read of it at most.
 """
 
 import secrets

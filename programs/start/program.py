@@ -9,7 +9,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
 from rainbow_iqn_apex.options import command_line, version
-from rainbow_iqn_apex.programs import launch
+from rainbow_iqn_apex.programs import launch, standard_output
 from rainbow_iqn_apex.programs.machine_preset import count_gpus
 from rainbow_iqn_apex.programs.start import options, ssh, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
@@ -27,6 +27,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
     It is the learner's, or 0 stopped in good order, 1 cannot go on, 2 bad command. `script` are the words by which it
     was called, before those of its options. By the clock, a process that fails has worked long enough to start again.
     """
+    standard_output.provide()
     if command_line.asks_for_help(words):  # of apex-train; the script answers without an environment
         print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", options.PROGRAM, 1), end="")
         return 0

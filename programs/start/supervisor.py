@@ -145,6 +145,8 @@ class Supervisor:
     def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
         if makes_sense and process.is_due():
             say(f"{process.name} has ended with exit code {process.exit_code} and is started again")
+            if process is self.learner:
+                self._was_stopped = self._has_finished = False
             process.start_again(open_window or self._open_window)
         return makes_sense
 

@@ -28,7 +28,7 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
     given = parser(description).parse_args(list(argv))
     folder = given.path_to_results or Path("results") / given.file.stem
     runs = planned(given.file, folder)
-    if given.gpus and any("gpu_number" in run.args.given for run in runs):
+    if given.gpus and any("gpu_number" in run.args.given - run.args.file_keys.keys() for run in runs):
         raise UserError(f"--gpus: {given.file} gives gpu-number, too; leave out either of them")
     check_environment()
     if given.only:

@@ -23,7 +23,6 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
 from rainbow_iqn_apex.memory.broker.access import OF_A_SERVER, keeps_file
-from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.programs.machine_preset import parse_for_start
 from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
@@ -64,7 +63,7 @@ class Run:
         path = self.folder / _STATE
         try:
             return schema.read_record(path.read_bytes(), State, 1000)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise UserError(f"{path}: not written by a sweep ({error}); move its folder away") from error
@@ -115,7 +114,6 @@ def plan(settings: Settings, folder: Path, source: str) -> list[Run]:
         name = _name(environment[0], environment[1], agent, varied, seed)
         try:
             parsed = parse_for_start([*words, f"--path-to-results={folder / name}"])
-            check_actors(parsed.env, parsed.game, parsed.nb_actor)
             runs.append(Run(name, len(runs), folder / name, words, parsed))
         except UserError as error:
             errors += [f"{source}: {line}" for line in str(error).splitlines()]

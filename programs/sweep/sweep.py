@@ -59,6 +59,7 @@ class Sweep:
                 except (OSError, UserError) as error:
                     self._states[run.name], self._words[run.name] = "failed", one_line(error)
                     self._view.say(f"{run.name} cannot be started: {one_line(error)}")
+                    return  # a second for what may pass, such as a full disk
 
     def _start(self, run: Run, place: int) -> None:
         if (lock := take(run)) is None:

@@ -121,15 +121,15 @@ class _Found:
 
     def search(self, path: Path, label: str | None, order: int) -> None:
         """Take in a log, or all logs and evaluations in a folder and below; raises OSError for an unreadable log."""
-        if is_there(path) and path.is_dir():
+        if not is_there(path):
+            raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
+        if path.is_dir():
             for child in _files_below(path, self.left_out):
                 try:
                     self._add(child, label, order)
                 except OSError as error:
                     if (line := f"{child}: {error.strerror}") not in self.left_out:  # as of a label's folder and this
                         self.left_out.append(line)
-        elif not is_there(path):
-            raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
         elif not _starts_with(path, TRAINING):
             raise UserError(f"{path}: not a training log, whose first line is {TRAINING}")
         else:

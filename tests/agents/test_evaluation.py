@@ -194,6 +194,7 @@ def test_the_snapshot_knows_what_it_has_learned_to_play() -> None:
             {"env": "gymnasium:antigravity:CartPole-v1"},
             "--env: pyproject.toml has learned gymnasium:antigravity:CartPole-v1, which would import antigravity; if",
         ),
+        ("", {"env": "gymnasium:CartPole-v9"}, "--env: gymnasium knows no environment 'CartPole-v9'; did you mean"),
         ("", {"env": "this:make"}, "--env: pyproject.toml has learned this:make, which would import this; if"),
     ],
 )

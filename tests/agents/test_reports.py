@@ -70,6 +70,18 @@ def test_the_best_snapshot_of_a_killed_learner_is_not_replaced_by_a_worse_one(tm
         assert reports.best_mean == -math.inf
 
 
+def test_who_reads_a_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Path) -> None:
+    # Mutation: write into the file itself.
+    with ResultsFolder(tmp_path, "chain", 4) as reports:
+        add(reports, 1000, [1] * 100)
+        reports.plot(now=True)
+        page = (tmp_path / "Reward_chain.html").read_text()
+        with (tmp_path / "Reward_chain.html").open() as reading:
+            add(reports, 2000, [2] * 100)
+            reports.plot(now=True)
+            assert reading.read() == page != (tmp_path / "Reward_chain.html").read_text()
+
+
 def test_a_plot_is_written_again_when_its_game_has_new_episodes(tmp_path: Path) -> None:
     # Mutation: write the plots of all games each time, 5 MB each.
     with ResultsFolder(tmp_path, "chain", 4) as reports:

@@ -88,12 +88,15 @@ def test_a_server_of_many_runs_is_healthy(own_client: Client) -> None:
 
 
 def test_nobody_is_missing_in_a_run_that_is_over(own_client: Client) -> None:
-    # Mutation: expect reports of it, which are kept for a day.
+    # Mutations: expect reports of it, which are kept for a day; leave out those that are there.
     written = WrittenRun(own_client, "pong")
     write_run(own_client, "pong", RunStatus(written.keys.run_id, "finished", {"nb_actor": 3}, 400, 500), {})
     for key in (written.keys.learner_report, written.keys.report(0), written.keys.report(1)):
         own_client.delete(key)
     assert [(process.title, process.state) for process in overview(own_client).processes] == [("learner", "left")]
+    written.report("actor", 1, PLAYED, ended=True)
+    shown = overview(own_client).processes
+    assert [(process.title, process.state) for process in shown] == [("learner", "left"), ("actor 1", "left")]
 
 
 def test_all_runs_are_read_on_one_connection(own_client: Client) -> None:

@@ -120,7 +120,6 @@ def test_a_view_that_cannot_be_made_is_the_last_and_ends_nothing(capfd: pytest.C
     )
 
 
-@pytest.mark.slow
 def wait_for_reports(client: Client, keys: Keys, count: int) -> None:
     """Wait until actor 3 has written so many more reports."""
     seen: set[bytes] = set()
@@ -133,6 +132,7 @@ def wait_for_reports(client: Client, keys: Keys, count: int) -> None:
         wait_until(are_enough, "reports")
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_views_are_made_only_while_somebody_listens(client: Client, run_name: str) -> None:
     # Mutation: ask for the next view whether somebody listens or not.

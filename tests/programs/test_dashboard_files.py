@@ -119,6 +119,8 @@ def test_runs_behind_links_are_found_once_and_pipes_are_not_waited_for(tmp_path:
     (tmp_path / "disk" / "back").symlink_to(results)
     os.mkfifo(results / "pipe.csv")
     assert [key.title for key in find_runs(results)] == ["linked/seed7/pong"]
+    assert Results(results).title_in(tmp_path / "disk" / "seed7", "pong") == "linked/seed7/pong"
+    assert Results(results).title_in(tmp_path / "disk", "pong") == ""
 
 
 def test_the_newest_runs_are_found_among_many(tmp_path: Path) -> None:
