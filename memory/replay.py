@@ -96,7 +96,7 @@ class Replay(RememberingBuffer):
         return self.rows >= self._learn_start
 
     def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
-        """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw.
+        """Draw a batch, stratified by priority; on a CPU raises RunError if there is nothing to draw.
 
         `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
         """
