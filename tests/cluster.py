@@ -1,7 +1,6 @@
 """A real cluster for the tests: three masters, each with a replica, which may be killed, and slots that move."""
 
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.start_script import free_port
 
-_BUS = 10_000  # a node's port for other nodes is its own and this
 _LIMIT_S = 60
 
 
@@ -43,8 +41,6 @@ class Node(RedisServer):
         folder.mkdir(parents=True)
         options: dict[str, object] = {"cluster-enabled": "yes", "cluster-node-timeout": 1500} if in_cluster else {}
         self.door = free_port()
-        while not _is_free(self.door + _BUS):
-            self.door = free_port()
         tls = {"tls-port": self.door} if guard.options else {}
         super().__init__(folder, program=program, more={**options, **tls, **guard.options})
         self.port = self.port if tls else self.door
@@ -74,15 +70,6 @@ class Node(RedisServer):
             return bool(self.ask("ROLE")[0] == b"master")
         except redis.ConnectionError:  # a server that is promoted closes its connections
             return False
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            return False
-    return True
 
 
 class Cluster:

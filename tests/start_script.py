@@ -1,6 +1,7 @@
 """What the tests of start_learning_atari.sh share: a copy of the project to start it in, and what is left there."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -57,10 +58,23 @@ Path(name + ".saved").touch()
 """
 
 
+# Below the ports that connections get (32 768 and up), so that none takes one before its server begins. Each worker of
+# pytest has its own 500, and those 10 000 above are left to the buses of clusters.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_FIRST = 10_000 + _WORKER % 20 * 500
+_PORTS = itertools.islice(itertools.cycle(range(_FIRST, _FIRST + 500)), os.getpid() % 500, None)  # pytests side by side
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody has, nor gets from here for a while; the one 10 000 above is free, too."""
+    return next(port for port in _PORTS if _is_free(port) and _is_free(port + 10_000))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 def is_listening(port: int) -> bool:

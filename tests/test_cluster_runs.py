@@ -26,20 +26,21 @@ def healthy(port: int, name: str) -> set[tuple[str, int]]:
 def on_one_server(port: int, name: str, folder: Path, shards: int) -> Result:
     """Play with evaluation actors, all of whom `run_status.py` finds."""
     options = [*OPTIONS, "--redis-shards", str(shards), "--nb-eval-actors", "2"]
-    with System(port, name, folder, options, actors=3) as system:
+    with System(port, name, folder, options, actors=3, change="held") as system:
         for evaluator in EVALUATORS[:2]:
             system.start(evaluator)
         system.wait_for(LEARNER, "] T = 700 ")
         expected = {("learner", 0), *(("actor", i) for i in range(3)), *(("evaluation actor", i) for i in range(2))}
         assert healthy(port, name) == expected
+        (folder / "go").touch()
         return system.finish()
 
 
 def disturbed(cluster: Cluster, name: str, folder: Path) -> Result:
-    """Let two masters die and two slots move, each after some steps of the run."""
+    """Let two masters die and two slots move, each after some steps of the run; it ends when all this has happened."""
     first, second, _ = Keys(name, "", shards=SHARDS).every_shard()
     options = [*OPTIONS, "--redis-shards", str(SHARDS), "--redis-url", cluster.url]
-    with System(0, name, folder, options, actors=3) as system:
+    with System(0, name, folder, options, actors=3, change="held") as system:
         system.wait_for(LEARNER, "] T = 500 ")
         code, shown, errors = run("run_status.py", "--redis-url", cluster.url, "--run-name", name)
         assert all(f"actor {actor} " in shown for actor in range(3)), (code, shown, errors)
@@ -50,7 +51,7 @@ def disturbed(cluster: Cluster, name: str, folder: Path) -> Result:
                 pass
         system.wait_for(LEARNER, "] T = 1100 ")
         cluster.fail_over(second.run)
-        assert system.learner.exit_code is None, "the run was over too soon"
+        (folder / "go").touch()
         return system.finish()
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import tests.chain.environment  # noqa: F401 - adds it
 from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.agents.networks.core import RecurrentState
@@ -24,9 +23,12 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.broker import actor_client, connection, lease, lua
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.messages import Message, encode_message
+from rainbow_iqn_apex.memory.rows import Row
 from rainbow_iqn_apex.programs.learner import results_folder, saving
+from tests.chain.environment import ChainEnvironment
 
 TTL_S = 3.0  # of leases that end soon
+HELD_AT = 460  # steps of one actor
 REQUEST_S = 4.0  # deadline of a request, which exceeds a blocking read
 SHOWN = {  # by the agent's names
     "loss of/the critic α": "train/loss_of/the_critic_α",
@@ -92,6 +94,21 @@ def dying() -> None:
 def hasty() -> None:
     """Give a server up that is away for five seconds."""
     sys.argv += ["--redis-timeout", "5"]
+
+
+def held() -> None:
+    """Let actor 0 wait before a step until its run's folder has a file `go`, so that the run is not over before."""
+    if sys.argv[:3] != ["launch_actor.py", "--id-actor", "0"]:
+        return
+    step, steps, folder = ChainEnvironment.step, count(1), sys.argv[sys.argv.index("--path-to-results") + 1]
+
+    def hold(self: ChainEnvironment, action: int) -> Row:
+        if next(steps) == HELD_AT:
+            while not Path(folder, "go").exists():
+                time.sleep(0.01)
+        return step(self, action)
+
+    ChainEnvironment.step = hold  # type: ignore[method-assign, assignment]
 
 
 def hurried() -> None:
