@@ -6,7 +6,7 @@ import numpy as np
 
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec, forms
 from rainbow_iqn_apex.memory.environment_spec import Field
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType, section
 
 Later = Callable[[Arrays], Arrays]  # a chunk's rows -> more arrays of them, by name
 Priorities = Callable[[Arrays], Array | None]  # a chunk's rows, "extras.*" among them -> [samples] float32
@@ -28,6 +28,7 @@ class Assembler:
         self._priorities = priorities
         self._later = later
         self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
+        self._states: list[Arrays] = []  # before those of them with which a window's first full stack ends, in order
         self._padding = spec.prefix  # rows of that window before the first row of all
         self.version = 0  # of the weights that chose the newest action
 
@@ -40,6 +41,8 @@ class Assembler:
             extras: outputs of the network at the row, [...] each.
             state: the recurrent state before the row, [...] each, of the names that the spec gives.
         """
+        if self._begins_stack(self._padding + len(self._rows)):
+            self._states.append({name: state[name] for name, _ in self.spec.state})
         self._rows.append(
             {
                 "obs": row.obs,
@@ -49,7 +52,6 @@ class Assembler:
                 "action": _stored(action),
             }
             | {f"extras.{name}": array for name, array in extras.items()}
-            | {f"state.{name}": state[name] for name, _ in self.spec.state}
         )
         if len(self._rows) + self._padding < self.spec.window:
             return None
@@ -62,7 +64,7 @@ class Assembler:
 
         For chunks that are sent at a round's end. `row` stands in the chunk as a LAST row, like the observation at
         which an episode was cut off: nothing is learned from it, and returns are bootstrapped from it. LAST rows fill
-        the rest. The next chunk begins with `row`.
+        the rest. The next chunk begins with `row`; it must need no recurrent state before an earlier one.
         """
         spec = self.spec
         kept = len(self._rows) + self._padding
@@ -75,13 +77,13 @@ class Assembler:
         self._rows += [blank | {"obs": row.obs, "step_type": last} | numbers]
         self._rows += [blank | {"step_type": last}] * (spec.window - kept - 1)
         chunk = self._chunk()
-        self._rows = begun[max(0, len(begun) - spec.prefix) :]
+        self._rows, self._states = begun[max(0, len(begun) - spec.prefix) :], []
         self._padding = spec.prefix - len(self._rows)
         return chunk
 
     def _chunk(self) -> Chunk:
         spec = self.spec
-        rows = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+        rows = _stacked(self._rows)
         if self._padding:
             rows = {name: _pad(name, array, self._padding) for name, array in rows.items()}
         learnable = spec.learnable(rows["step_type"])
@@ -89,40 +91,57 @@ class Assembler:
         if priorities is not None:
             priorities = np.where(learnable, priorities, 0).astype(np.float32)
         travelling = _TRAVELLING | {f"extras.{name}" for name, _ in spec.extras}
-        first_usable = spec.stack - 1
         later = self._later(rows) if self._later else {}
         return Chunk(
             env=self.env,
             version=self.version,
             rows={name: array for name, array in rows.items() if name in travelling} | later,
-            state={name: np.asarray(rows[f"state.{name}"][first_usable]) for name, _ in spec.state},
+            state=self._states[0] if self._knows_state else {n: np.zeros(f.shape, f.dtype) for n, f in spec.state},
             priorities=priorities,
         )
 
     def _move_on(self) -> None:
         period = self.spec.period
+        if self._knows_state:
+            del self._states[0]
         dropped = max(0, period - self._padding)
         self._padding = max(0, self._padding - period)
         del self._rows[:dropped]
 
+    def _begins_stack(self, place: int) -> bool:
+        """Tell whether a row of the window has the state that belongs to it, or to a window that begins later."""
+        later, rest = divmod(place - self.spec.stack + 1, self.spec.period)
+        return later >= 0 and not rest
+
+    @property
+    def _knows_state(self) -> bool:  # else the row that it is of came before all rows
+        return self._padding < self.spec.stack
+
     def snapshot(self) -> Arrays:
         """Return everything that another assembler needs to go on: the rows of the unfinished window."""
         counters = np.array([self._padding, len(self._rows)], np.int64)
-        if not self._rows:
-            return {"counters": counters}
-        return {"counters": counters} | {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+        states = {f"state.{name}": array for name, array in _stacked(self._states).items()}
+        return {"counters": counters} | _stacked(self._rows) | states
 
     def restore(self, arrays: Arrays, fields: dict[str, Field] | None = None) -> None:
-        """Go on where `snapshot` was taken; raises ValueError for arrays that are not of these `fields`, if given."""
+        """Go on where `snapshot` was taken; raises ValueError for rows that are not of these `fields`, if given."""
         padding, count = (int(value) for value in arrays["counters"])
-        rows = {name: array for name, array in arrays.items() if name != "counters"}
+        states = section(arrays, "state.")
+        rows = {name: array for name, array in arrays.items() if name != "counters" and name[:6] != "state."}
         if not (0 <= padding <= self.spec.prefix and 0 <= count < self.spec.window - padding):
             raise ValueError(f"a window of {count} rows and {padding} before them")
+        known = sum(map(self._begins_stack, range(padding, padding + count)))
         wanted = {name: ((count, *field.shape), field.dtype) for name, field in (fields or {}).items()}
-        if count and wanted and forms(rows) != wanted:
+        of_states = {name: ((known, *field.shape), field.dtype) for name, field in self.spec.state}
+        if (count and wanted and forms(rows) != wanted) or (forms(states) != of_states if known else states):
             raise ValueError("the rows of an unfinished window are of another kind")
         self._padding = padding
         self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]
+        self._states = [{name: array[i] for name, array in states.items()} for i in range(known)]
+
+
+def _stacked(rows: list[Arrays]) -> Arrays:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
 
 def _stored(action: int | Array) -> Array:

@@ -41,11 +41,12 @@ def make_agent(
     generator = torch.Generator(device).manual_seed(seed)
     slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
     setup = Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks)
-    return _checked(args.agent, find_agent(args.agent).load()(setup))
+    return _checked(args, find_agent(args.agent).load()(setup))
 
 
-def _checked(name: str, agent: object) -> Agent:
+def _checked(args: Args, agent: object) -> Agent:
     """Return an agent that has what its constructor must set; raises UserError for another."""
+    name = args.agent
     if not isinstance(agent, Agent):
         raise UserError(f"--agent: {name} is not derived from Agent (agents/interface.py)")
     for attribute, kind in (("spec", ChunkSpec), ("generator", torch.Generator), ("parts", dict)):
@@ -57,4 +58,6 @@ def _checked(name: str, agent: object) -> Agent:
         raise UserError(f"--agent: {name} has no parts['generator'], so a resumed run would draw other numbers")
     if agent.buffer not in (kinds := get_args(BufferKind)):
         raise UserError(f"--agent: {name} has the buffer {agent.buffer!r}; choose from {', '.join(kinds)}")
+    if agent.spec.state and agent.spec.burn_in and not args.own.MAX_POLICY_LAG:
+        raise UserError(f"--agent: {name} has a state and burn-in, but MAX_POLICY_LAG 0 ends chunks with rounds")
     return agent

@@ -237,7 +237,6 @@ class Rollout:
             group.rows, group.state, group.call = after.rows, after.state, None
         fields = self.policy.spec.played_fields(self._environments.spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
-        fields |= {f"state.{name}": field for name, field in self.policy.spec.state}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
         if _DRAWN in arrays and self.policy.random_state() is not None:

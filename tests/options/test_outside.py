@@ -128,6 +128,11 @@ def test_what_makes_no_environment_is_refused_in_one_line(env: str, error: str, 
         ("LinearAgent(Agent)", "LinearAgent", "is not derived from Agent (agents/interface.py)"),
         ('"generator": ', '"numbers": ', "has no parts['generator'], so a resumed run would draw other numbers"),
         ('buffer = "queue"', 'buffer = "Queue"', "has the buffer 'Queue'; choose from replay, queue, mixture"),
+        (
+            "ChunkSpec(1, 0, 32, 1, 32, 32,",
+            'ChunkSpec(1, 4, 32, 1, 32, 32, state=(("memory", None),),',
+            "has a state and burn-in, but MAX_POLICY_LAG 0 ends chunks with rounds",
+        ),
     ],
 )
 def test_an_agent_that_is_not_whole_is_refused_in_one_line(
