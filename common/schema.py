@@ -40,10 +40,13 @@ def _finite(text: str) -> float:
     return number
 
 
-def parse(content: Any, kind: type[T]) -> T:
-    """Return plain values as a `kind`; raises ValueError for what the type does not allow."""
+def parse(content: Any, kind: type[T], *, strict: bool = True) -> T:
+    """Return plain values as a `kind`; raises ValueError for what the type does not allow.
+
+    Without `strict` texts may stand for numbers, as in a CSV.
+    """
     try:
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(one_line(error)) from error
 

@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
-from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record
+from rainbow_iqn_apex.saber.results.training_log import HEADER, format_line
 from tests.browser import Browser
 from tests.memory.links import write_run as write_record
 from tests.processes import Process, Processes
@@ -45,7 +45,7 @@ def episodes(count: int, score: float = 3.0, first: int = 0) -> str:
     records = (
         EpisodeRecord(T_actors=10 * i, episode=i, score_saber=score, end="game_over") for i in range(first, count)
     )
-    return "".join(map(format_record, records))
+    return "".join(map(format_line, records))
 
 
 def write_run(folder: Path, task: str, count: int, score: float = 3.0) -> None:

@@ -19,7 +19,6 @@ from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
 from rainbow_iqn_apex.programs.dashboard.tail import MOST_BYTES, Tail
-from rainbow_iqn_apex.saber.results.episode_fields import FIELDS
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
@@ -57,7 +56,7 @@ class EpisodeLog:
         if lines:
             content = lines if anew else f"{header_of(self._type)}\n".encode() + lines
             try:
-                found = [self._type(*values) for values in parse_csv(content, self._path, FIELDS[self._type])]
+                found = list(parse_csv(content, self._path, self._type))
             except ValueError as error:
                 self._fault, found = error, []
             self._add(found)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
@@ -16,10 +17,9 @@ from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
+from rainbow_iqn_apex.memory.messages import MOST, Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.saber.results.episode_fields import MOST, make_record
 
 _INTERVAL_S = 1.0  # between writes of the log
 _RETRY_S = 60.0  # until the log is written again after a failure
@@ -53,7 +53,7 @@ class EvaluationDecoder:
 def evaluation_record(episode: Episode, place: ChunkId) -> VersionedRecord:
     """Return the log's record of a message, numbered by its place; raises ValueError for a message that gives none."""
     numbers = {"actor": place.actor, "env": 0, "episode": place.sequence - 1}
-    return make_record(episode.record | numbers, VersionedRecord)
+    return parse_record(episode.record | numbers, VersionedRecord)
 
 
 class Evaluations:

@@ -15,6 +15,7 @@ from typing import Any
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, write_file
+from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.learner_client import begun_as
@@ -22,7 +23,6 @@ from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
-from rainbow_iqn_apex.saber.results.episode_fields import make_record
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
@@ -209,4 +209,4 @@ class ResultsFolder:
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """Return the training log's record of an actor's message; raises ValueError for a message that gives none."""
-    return make_record(episode.record | {"T_learner": t_learner}, EpisodeRecord)
+    return parse_record(episode.record | {"T_learner": t_learner}, EpisodeRecord)

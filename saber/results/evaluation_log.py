@@ -19,17 +19,30 @@ from msgspec import Meta
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.files import write_file
-from rainbow_iqn_apex.common.schema import Count
-from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.episode_fields import EPISODE_FIELDS, EpisodeField
-from rainbow_iqn_apex.saber.results.training_log import parse_csv
+from rainbow_iqn_apex.common.schema import Count, Word
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, Score
+from rainbow_iqn_apex.memory.messages import Number
+from rainbow_iqn_apex.saber.results.training_log import format_line, header_of, names_of, parse_csv
 
-_SEED = EpisodeField(int, "a whole number from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
-_SCORED = ("score_5min", "score_30min", "score_saber", "length", "end")
-_FIELDS = {"episode": EPISODE_FIELDS["episode"], "seed": _SEED} | {name: EPISODE_FIELDS[name] for name in _SCORED}
-HEADER = ",".join(_FIELDS)
 _INTERVAL_S = 1.0  # between writes of the CSV, which is written whole
 _RETRY_S = 10.0
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the CSV."""
+
+    episode: Number
+    seed: Count
+    score_5min: Score
+    score_30min: Score
+    score_saber: Score
+    length: Number
+    end: Word
+
+
+HEADER = header_of(_Line)
+_PLAYED = [name for name in names_of(_Line) if name != "seed"]  # which an EpisodeRecord has, too
 
 
 class EvaluatedEpisode(NamedTuple):
@@ -160,17 +173,14 @@ def write_evaluation(path: Path, record: EvaluationRecord, episodes: Sequence[Ev
 
 def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
     """Read the CSV of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
-    return [_episode(*values) for values in parse_csv(path.read_bytes(), path, _FIELDS)]
-
-
-def _episode(number: int, seed: int, *values: Any) -> EvaluatedEpisode:
-    return EvaluatedEpisode(seed, EpisodeRecord(0, 0, 0, 0, number, *values))
+    return [
+        EvaluatedEpisode(line.seed, EpisodeRecord(**{name: getattr(line, name) for name in _PLAYED}))
+        for line in parse_csv(path.read_bytes(), path, _Line)
+    ]
 
 
 def _line(episode: EvaluatedEpisode) -> str:
-    values = {"episode": episode.record.episode, "seed": episode.seed}
-    values |= {name: getattr(episode.record, name) for name in _SCORED}
-    return ",".join(field.format(values[name]) for name, field in _FIELDS.items()) + "\n"
+    return format_line(_Line(seed=episode.seed, **{name: getattr(episode.record, name) for name in _PLAYED}))
 
 
 def read_evaluation_record(path: Path) -> EvaluationRecord:

@@ -1,19 +1,27 @@
 """The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, EpisodeField
+
+Line = TypeVar("Line")  # a dataclass of numbers and words
 
 
-def header_of(record_type: type[EpisodeRecord]) -> str:
-    """Return the first line of a log of such records, without its newline."""
-    return ",".join(FIELDS[record_type])
+def names_of(kind: type[Any]) -> list[str]:
+    """Return the columns of a CSV of such lines."""
+    return [field.name for field in fields(kind)]
+
+
+def header_of(kind: type[Any]) -> str:
+    """Return the first line of a CSV of such lines, without its newline."""
+    return ",".join(names_of(kind))
 
 
 HEADER = header_of(EpisodeRecord)
@@ -112,12 +120,19 @@ def _key(record: EpisodeRecord) -> tuple[int, int, int]:
 
 
 def _format(records: Sequence[EpisodeRecord]) -> bytes:
-    return "".join(map(format_record, records)).encode("ascii")
+    return "".join(map(format_line, records)).encode("ascii")
 
 
-def format_record(record: EpisodeRecord) -> str:
-    """Write one episode as a line of the log; equal records give equal bytes."""
-    return ",".join(field.format(getattr(record, name)) for name, field in FIELDS[type(record)].items()) + "\n"
+def format_line(line: Any) -> str:
+    """Write a line as a CSV has it; equal ones give equal bytes. Raises ValueError for what could not be read again."""
+    cells = [_cell(getattr(line, name)) for name in names_of(type(line))]
+    _parse_cells(cells, type(line))
+    return ",".join(cells) + "\n"
+
+
+def _cell(value: Any) -> str:
+    """Whole scores look like integers; a NumPy scalar would print as np.float64(...)."""
+    return value if isinstance(value, str) else str(int(value) if float(value).is_integer() else float(value))
 
 
 def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
@@ -138,26 +153,25 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
 
 
 def _parse(content: bytes, path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
-    return [record_type(*values) for values in parse_csv(content, path, FIELDS[record_type])]
+    return list(parse_csv(content, path, record_type))
 
 
-def parse_csv(content: bytes, path: Path, fields: Mapping[str, EpisodeField]) -> Iterator[list[Any]]:
-    """Yield the episodes of a CSV with these columns; raises ValueError with a line that is no episode."""
+def parse_csv(content: bytes, path: Path, kind: type[Line]) -> Iterator[Line]:
+    """Yield the lines of a CSV of episodes; raises ValueError with one that is no episode."""
     first, *lines = content.split(b"\n")
-    if first != (header := ",".join(fields)).encode():
+    if first != (header := header_of(kind)).encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
     for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
         try:
-            yield _parse_line(line, fields.values())
+            yield _parse_cells(line.decode("ascii").split(","), kind)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
 
 
-def _parse_line(line: bytes, fields: Collection[EpisodeField]) -> list[Any]:
-    cells = line.decode("ascii").split(",")
-    if len(cells) != len(fields):
-        raise ValueError(f"{len(cells)} values instead of {len(fields)}")
-    return [field.parse(cell) for field, cell in zip(fields, cells, strict=True)]
+def _parse_cells(cells: list[str], kind: type[Line]) -> Line:
+    if len(cells) != len(names := names_of(kind)):
+        raise ValueError(f"{len(cells)} values instead of {len(names)}")
+    return parse(dict(zip(names, cells, strict=True)), kind, strict=False)
 
 
 def _append_bytes(path: Path, data: bytes) -> None:

@@ -38,7 +38,7 @@ from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
 from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record, read_records
+from rainbow_iqn_apex.saber.results.training_log import HEADER, format_line, read_records
 from tests.chain.environment import ChainEnvironment
 from tests.fuzz.inference_targets import inference_targets
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
@@ -175,7 +175,7 @@ def _played(args: options.Args, agent: Agent) -> list[Message]:
 def _use(records: list[EpisodeRecord]) -> None:
     """As the plot does."""
     for record in records:
-        format_record(record)
+        format_line(record)
     moments = rolling_summaries(records)
     json.dumps(reward_figure(moments, Task("pong"), 4, moments), allow_nan=False)
 
@@ -336,7 +336,7 @@ def _forged_snapshot(rng: random.Random, content: dict[str, Any], path: Path) ->
 
 def _log(path: Path) -> Target:
     lines = [RECORD, RECORD, RECORD]
-    good = (HEADER + "\n" + "".join(map(format_record, lines))).encode()
+    good = (HEADER + "\n" + "".join(map(format_line, lines))).encode()
 
     def read(data: bytes) -> list[EpisodeRecord]:
         path.write_bytes(data)

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.programs.inference import messages as inference_messages
 from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.peers import Peer
 from rainbow_iqn_apex.programs.learner import decoder
-from rainbow_iqn_apex.saber.results.episode_fields import EpisodeField
+from rainbow_iqn_apex.saber.results import training_log
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[str, Any, str, Any]] = {  # the target that finds it; wh
     "no weights check": ("weights", weights_packet, "_check", lambda *_: None),
     "any state": ("actor state", player, "_DAMAGED", (wire.WireError,)),
     "pickles": ("snapshot", torch, "load", lambda path, **more: _LOAD(path, **(more | {"weights_only": False}))),
-    "any number": ("training log", EpisodeField, "parse", lambda self, text: self.type(text)),
+    "any cell": ("training log", training_log, "parse", lambda cells, kind, **_: kind(**cells)),
     "any settings": ("run record", run_record, "_settings", json.loads),
     "any number in rows": ("inference requests", Forms, "_is_sane", lambda *_: True),
     "any greeting": ("inference greetings", inference_messages, "parse", lambda meta, kind: kind(**meta)),

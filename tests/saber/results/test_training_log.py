@@ -148,7 +148,7 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, changes: dic
     path = tmp_path / "pong.csv"
     log = TrainingLog(path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=r" - at `\$\."):
         log.append([RECORD, replace(RECORD, episode=8, **changes)])
     assert path.read_bytes() == before
     assert log.append([RECORD]) == [RECORD]
