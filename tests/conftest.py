@@ -143,7 +143,11 @@ class RedisServer:
                 assert self._process and self._process.exit_code is None, (self.folder / "redis.log").read_text()
                 return _answers(client)
 
-            wait_until(is_there, "the Redis server to answer", 10, every=0.01)
+            try:
+                wait_until(is_there, "the Redis server to answer", 10, every=0.01)
+            except BaseException:
+                self.close()  # else it is left to the garbage collector, in another test
+                raise
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         with self._processes:

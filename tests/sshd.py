@@ -62,7 +62,11 @@ class Sshd:
             _PRIVILEGES.mkdir(mode=0o755, exist_ok=True)
         words = ["-D", "-e", "-f", self.folder / "sshd_config"]
         self._process = self._processes.start(*words, program=str(SSHD), output=self.folder / "log", together=True)
-        wait_until(lambda: is_listening(self.port), lambda: (self.folder / "log").read_text(), 20)
+        try:
+            wait_until(lambda: is_listening(self.port), lambda: (self.folder / "log").read_text(), 20)
+        except BaseException:
+            self.close()  # else it is left to the garbage collector, in another test
+            raise
 
     def sessions(self) -> list[psutil.Process]:
         """The processes of the connections, and what runs in them as long as that has not left its parent."""

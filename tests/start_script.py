@@ -24,6 +24,7 @@ PACKAGE = "rainbow_iqn_apex"
 # reads its options by itself and asks Redis without a client: what the real programs import takes a second each time.
 STAND_IN = """
 import argparse, json, os, signal, socket, sys, time
+from contextlib import suppress
 from pathlib import Path
 import hiredis
 from rainbow_iqn_apex.memory.broker.access import find_server
@@ -42,7 +43,7 @@ Path(name + ".argv").write_text(json.dumps(sys.argv))
 print(name, "is here", flush=True)
 while not stop:
     time.sleep(0.02)
-    if Path(name + ".exit").exists():
+    with suppress(FileNotFoundError):
         sys.exit(int(Path(name + ".exit").read_text()))
 time.sleep(float(os.environ.get("SAVE_SECONDS", "0")))
 server = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)

@@ -7,6 +7,7 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from tests.cluster import Cluster, started
+from tests.deadline import wait_until
 from tests.processes import run
 from tests.small import SHORT_CHAIN
 from tests.system import EVALUATORS, LEARNER, Result, System
@@ -31,7 +32,7 @@ def on_one_server(port: int, name: str, folder: Path, shards: int) -> Result:
             system.start(evaluator)
         system.wait_for(LEARNER, "] T = 700 ")
         expected = {("learner", 0), *(("actor", i) for i in range(3)), *(("evaluation actor", i) for i in range(2))}
-        assert healthy(port, name) == expected
+        wait_until(lambda: healthy(port, name) == expected, system.last_words, 60)
         (folder / "go").touch()
         return system.finish()
 

@@ -16,6 +16,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import IntervalLog, launch_command
 from tests.chain.environment import ChainEnvironment
+from tests.deadline import wait_until
 from tests.processes import run as run_program
 from tests.small import CHAIN, FREE, save_untrained
 from tests.system import LEARNER, Run
@@ -58,10 +59,14 @@ def test_two_actors_without_lockstep(run: Run, tmp_path: Path) -> None:
 @pytest.mark.redis
 @pytest.mark.slow
 def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, tmp_path: Path) -> None:
-    more = [*FREE, *"--learn-start 600 --T-max 1200 --keep-checkpoints 2 --force --replay-frequency 100".split()]
-    for process in [run.start(who, *more) for who in (LEARNER, "0")]:
+    more = [*FREE, *"--learn-start 400 --T-max 1200 --keep-checkpoints 2 --force --replay-frequency 100".split()]
+    processes = [run.start(who, *more, change="held") for who in (LEARNER, "0")]
+    path = tmp_path / "results" / "model_chain_1200.pth"
+    wait_until(path.exists, run.last_words, 90)
+    (tmp_path / "results" / "go").touch()
+    for process in processes:
         process.end(90).succeeded()
-    kept = snapshot.load(tmp_path / "results" / "model_chain_1200.pth", "test")
+    kept = snapshot.load(path, "test")
     assert kept["T_actors"] < 1200 <= kept["T_learner"], "or this shows nothing"
 
 

@@ -126,7 +126,7 @@ def test_a_host_that_is_away_is_waited_for(workplace: Workplace, sshd: Sshd) -> 
     actor = begin(workplace)
     sshd.stop()
     wait_for_ends([actor])
-    workplace.wait_for_line(r".*Waiting for the ssh connection to node1 \(1\d sec\): .*refused", 60)
+    workplace.wait_for_line(r".*Waiting for the ssh connection to node1 \(\d\d sec\): .*refused", 60)
     sshd.start()
     wait_for_another(workplace, actor)
     end(workplace)

@@ -30,6 +30,7 @@ def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) ->
 def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workplace) -> None:
     # Mutations: wait for the others to fail, too; take an actor that was sent home for one that has failed.
     workplace.begin("--nb-actor", 3, who="actor2")
+    workplace.argv("actor0")  # it can hear of a stop
     workplace.tell("actor1", 0)
     workplace.wait_for_line(".*actor 1 has ended with exit code 0; 2 of 3 still run")
     workplace.tell("actor2", 7)

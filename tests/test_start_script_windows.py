@@ -71,9 +71,9 @@ def session(workplace: Workplace, command: str) -> Iterator[None]:
 def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
     with session(workplace, recorded(workplace)):
         workplace.argv("actor0")
-        assert tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == ["learner", "actor 0"]
         workplace.wait_for_line("start_learning_atari: learner, actor 0: windows of this tmux session .*w lists them.*")
-        assert "learner is here" in tmux(workplace, "capture-pane", "-p", "-t", ":1")
+        assert tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == ["learner", "actor 0"]
+        wait_until(lambda: "learner is here" in tmux(workplace, "capture-pane", "-p", "-t", ":1"), "the learner's line")
         workplace.tell("actor0", 5)  # its window stays open, so that the error can be read
         workplace.wait_for_line(".*the run cannot go on without actor 0; .*")
         wait_until(lambda: "Press Enter" in tmux(workplace, "capture-pane", "-p", "-t", ":2"), "the question")

@@ -195,6 +195,7 @@ def test_a_process_that_shall_stop_tries_once_more_over_a_new_connection(
     stop = threading.Event()
 
     def break_connection() -> None:
+        wait_until(lambda: any(each["cmd"] == "blpop" for each in own_client.client_list()), "the question")
         assert own_client.client_kill_filter(_type="normal", skipme=True)
         own_client.rpush("list", b"x")
 

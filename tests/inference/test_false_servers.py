@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.inference import finding, link, remote_policy
 from rainbow_iqn_apex.programs.inference.computing import Forms
@@ -59,6 +61,7 @@ class False_:  # noqa: N801 - `False` is taken
         self.talks = 0
 
     def __enter__(self) -> "False_":
+        said_of_the_policy()  # takes its time, of which a client gives little
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen(8)
@@ -89,6 +92,12 @@ class False_:  # noqa: N801 - `False` is taken
         self._listening.close()
 
 
+@cache
+def said_of_the_policy() -> tuple[ChunkSpec, Forms]:
+    policy = make("impala-lstm")
+    return policy.spec, Forms(policy, VECTOR, NB_ENV)
+
+
 class Talk:
     """What a false server does with a client."""
 
@@ -100,10 +109,8 @@ class Talk:
         """As a server of the run, but for what is given."""
         self.link.sendall(say(Challenge(_NONCE)))
         hello = hear(receive(self.link), Hello)
-        policy = make("impala-lstm")
-        good = Welcome(
-            proof(self.secret, "server", hello.nonce), policy.spec, Forms(policy, VECTOR, NB_ENV).answer, False, NB_ENV
-        )
+        spec, forms = said_of_the_policy()
+        good = Welcome(proof(self.secret, "server", hello.nonce), spec, forms.answer, False, NB_ENV)
         values = {name: getattr(good, name) for name in good.__struct_fields__} | changed
         self.link.sendall(say(Welcome(**values)))
 

@@ -79,8 +79,8 @@ def test_a_server_that_may_open_no_more_files_does_not_spin(
         with suppress(OSError):
             while True:
                 stack.callback(os.close, os.dup(0))
-        links[0].connect(served.path)
         begun = time.monotonic()
+        links[0].connect(served.path)
         while tries < 5 and time.monotonic() < begun + 60:  # a `Deadline` would open files
             _, state = policy.act(stream.rows(), state, 5)
         assert 5 <= tries <= 2 + 5 * (time.monotonic() - begun), "five a second"

@@ -104,7 +104,9 @@ def test_weights_that_are_late_are_looked_for_again(redis_port: int, run_name: s
 
 
 # A mutation that fails here: `_replace` that asks nobody whether this process shall end, too.
-def test_an_actor_that_shall_end_as_its_server_does_ends_in_order(redis_port: int, run_name: str) -> None:
+def test_an_actor_that_shall_end_as_its_server_does_ends_in_order(
+    redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends = threading.Event()
 
     def check() -> None:
@@ -117,7 +119,8 @@ def test_an_actor_that_shall_end_as_its_server_does_ends_in_order(redis_port: in
         policy._finder.check = check
         served.hold()
         served._stop.set()  # the server leaves without an answer, and is told a moment before its actors are
-        with after(0.2, served.go_on), after(0.3, ends.set), pytest.raises(Stopped):
+        monkeypatch.setattr("rainbow_iqn_apex.programs.inference.remote_policy.time.sleep", lambda _: ends.set())
+        with after(0.2, served.go_on), pytest.raises(Stopped):
             policy.act(Stream(1).rows(), state, 1)
 
 

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
-from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
+from tests.memory.inbox import episode, ids, open_inbox, say, take
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -124,7 +124,7 @@ def test_the_backlog_is_what_was_stored_before(
         say(client, keys, actor, 1, *messages)
         if is_trimmed:
             client.xtrim(keys.log(actor), maxlen=0, approximate=False)
-    with stopped_after(3) as stop, open_inbox(client, keys, stop=stop) as inbox:
+    with open_inbox(client, keys) as inbox:
         say(client, keys, 1, 90, episode(9))  # not stored when the inbox was opened
         assert ids(inbox.take_backlog()) == expected
         assert ids(take(inbox, 1)) == [(1, 90)]

@@ -36,6 +36,7 @@ with drawn(lambda report: Panel(f"picture {report.written:.0f} " + "━" * 20)) 
     while not stop.is_set():
         draw(Report("learner", 0, "host", 1, 0.0, 99.0))
         time.sleep(0.01)
+    [thread.join() for thread in threading.enumerate() if thread.name == "stop"]  # which has told so by then
     print("saves")
     draw(Report("learner", 0, "host", 1, 0.0, 100.0))
 print("ends")

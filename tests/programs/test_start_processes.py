@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,7 @@ from rainbow_iqn_apex.programs.start.process import Process, no_window
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
+from tests.processes import wait_for_ends
 
 
 def python(text: str) -> Process:
@@ -70,7 +72,8 @@ def test_a_window_of_a_process_that_has_failed_waits_for_its_reader(stopping: bo
 def test_helpers_that_a_process_leaves_behind_are_ended(capfd: pytest.CaptureFixture[str]) -> None:
     end_of(started("import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"))
     pid = int(capfd.readouterr().out.removeprefix("[actor 0] "))
-    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the helper's end")
+    with suppress(psutil.NoSuchProcess):
+        wait_for_ends([psutil.Process(pid)])
 
 
 def test_a_process_that_does_not_stop_is_killed(tmp_path: Path) -> None:
