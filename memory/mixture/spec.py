@@ -97,7 +97,7 @@ def step(mix: tuple[TableSpec, ...]) -> int:
 def counts(mix: tuple[TableSpec, ...], batch_size: int) -> tuple[int, ...]:
     """Return by table how many sequences of a batch it gives.
 
-    Raises ValueError if a share is no whole number of sequences, which names batch sizes and shares that would do, or
+    Raises ValueError if a share is no whole number of sequences, which names batch sizes that would do, or
     if a table cannot hold what a batch takes of it.
     """
     smallest = step(mix)
@@ -105,10 +105,9 @@ def counts(mix: tuple[TableSpec, ...], batch_size: int) -> tuple[int, ...]:
         below, above = batch_size // smallest * smallest, (batch_size // smallest + 1) * smallest
         sizes = [size for size in (below, above) if size > 0]
         broken = next((part for part in mix if (part.share * batch_size).denominator > 1), mix[0])
-        choices = [f"a batch size of {' or '.join(map(str, sizes))}", *_nearest_shares(mix, batch_size)]
         raise ValueError(
             f"{_decimal(broken.share * batch_size)} sequences of a batch of {batch_size} would come from "
-            f"{broken.table}: choose {', or '.join(choices)}"
+            f"{broken.table}: choose a batch size of {' or '.join(map(str, sizes))}"
         )
     numbers = tuple(int(part.share * batch_size) for part in mix)
     for part, number in zip(mix, numbers, strict=True):
@@ -146,23 +145,6 @@ def longest_held(mix: tuple[TableSpec, ...], queue_slots: int, settings: Samplin
 
 def _chooses(part: TableSpec, settings: Sampling) -> bool:
     return part.table == ELITE and settings.elite_insertion
-
-
-def _nearest_shares(mix: tuple[TableSpec, ...], batch_size: int) -> list[str]:
-    """Return the shares that give whole sequences and differ least, at least one for each table; none if too few."""
-    if batch_size < len(mix):
-        return []
-    numbers = [max(1, math.floor(part.share * batch_size)) for part in mix]
-    while (excess := sum(numbers) - batch_size) != 0:  # the one that is furthest from its share gives or takes one
-        wanted = [number - part.share * batch_size for part, number in zip(mix, numbers, strict=True)]
-        able = [i for i, number in enumerate(numbers) if excess < 0 or number > 1]
-        at = max(able, key=lambda i: wanted[i] if excess > 0 else -wanted[i])
-        numbers[at] += 1 if excess < 0 else -1
-    shares = (
-        TableSpec(part.table, Fraction(number, batch_size), part.capacity)
-        for part, number in zip(mix, numbers, strict=True)
-    )
-    return ["the shares " + ",".join(map(str, shares))]
 
 
 def _decimal(number: Fraction | int) -> str:
