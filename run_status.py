@@ -10,13 +10,16 @@ abandoned and counts as healthy. Within 30 seconds after the learner's start no 
 """
 
 import argparse
+import os
 import signal
 import sys
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, find_server
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.command_line import fail, unknown
 from rainbow_iqn_apex.options.parser import Parser, port
+from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
 from rainbow_iqn_apex.programs import standard_output
 
 _JSON = """
@@ -51,14 +54,15 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(given: argparse.Namespace) -> None:
-    from rainbow_iqn_apex.monitoring.terminal.show import (  # after --help, which shall not wait for it
-        Address,
-        show_runs,
-    )
+    from rainbow_iqn_apex.monitoring.terminal.show import show_runs  # after --help, which shall not wait for it
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    address = Address(given.host_redis, given.port_redis, given.redis_url)
-    sys.exit(show_runs(address, given.run_name, watch=given.watch, as_json=given.json))
+    named = [name for name in ("host_redis", "port_redis") if getattr(given, name)]
+    options = RedisOptions(given.host_redis or "localhost", given.port_redis or DEFAULT_PORT, given.redis_url)
+    if errors := [*server_errors(options.host_redis, options.redis_url), *named_twice(options, named)]:
+        raise UserError("\n".join(errors))
+    server = find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
+    sys.exit(show_runs(server, given.run_name, watch=given.watch, as_json=given.json))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,19 +1,15 @@
 """Shows a server's runs: as pictures on a terminal, as aligned text in a pipe, as JSON for programs."""
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, URL, find_server
-from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.access import Server
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
@@ -34,31 +30,15 @@ _MOST_PROCESSES = 1000  # of a run in a table on a terminal
 _NONE = "no run"
 
 
-@dataclass(frozen=True)
-class Address:
-    """A Redis server as a command line names it; empty where it does not."""
-
-    host: str
-    port: int
-    url: str
-
-    def connect(self) -> tuple[Client, str]:
-        """Connect; return the server's name, too. Raises UserError if there is none, or two are named."""
-        if (self.url or os.environ.get(URL)) and (self.host or self.port):
-            raise UserError(f"--host-redis, --port-redis: --redis-url or {URL} names the server, too; leave out either")
-        server = find_server(self.host or "localhost", self.port or DEFAULT_PORT, self.url, os.environ)
-        return open_servers(server), f"{server.host}:{server.port}"
-
-
-def show_runs(address: Address, run: str, *, watch: bool, as_json: bool) -> int:
+def show_runs(server: Server, run: str, *, watch: bool, as_json: bool) -> int:
     """Show the runs once, or each second until Ctrl-C; return the exit code: 0 all are healthy, 1 something is wrong.
 
-    `run` is the name of the only run to show; empty: all. Raises UserError if there is no such server.
+    `run` is the name of the only run to show; empty: all. Raises UserError if the server does not answer.
     """
     code = 1
     with (
         suppress(KeyboardInterrupt),
-        closing(ServerReader(*address.connect(), run)) as reader,
+        closing(ServerReader(open_servers(server), f"{server.host}:{server.port}", run)) as reader,
         _display(watch, as_json) as show,
     ):
         while True:

@@ -301,6 +301,7 @@ def test_a_terminal_shows_a_table_until_ctrl_c(own_server: RedisServer, own_clie
     [
         (["--port-redis", "0"], "--port-redis"),
         (["--host-redis", "a", "--redis-url", "redis://b"], "--host-redis, --port-redis: "),
+        (["--host-redis", "redis://u:s3cret@b"], "--host-redis: expected the name or address of a machine"),
         (["--redis-url", "redis://u:s3cret@b"], "--redis-url: must not hold a password"),
         (["redis://u:s3cret@b"], "redis://***@b: no such option; --help lists all"),
         (["--wacth"], "--wacth: no such option; did you mean --watch?"),
