@@ -59,14 +59,13 @@ def _text(path: Path, wanted: Wanted) -> str:
             raise UserError(f"{wanted.absent}{path}; {wanted.lines} in YAML")
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
-        text = data.decode("utf-8-sig")
+        if len(data) > _MOST_BYTES:  # cut within a letter, perhaps
+            raise UserError(f"{path}: expected at most {_MOST_BYTES} bytes; {wanted.question}")
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{wanted.option}: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: expected a text in UTF-8; {wanted.question}") from error
-    if len(data) > _MOST_BYTES:
-        raise UserError(f"{path}: expected at most {_MOST_BYTES} bytes; {wanted.question}")
-    return text
 
 
 def scalar(node: "yaml.Node") -> str:

@@ -132,6 +132,7 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
         ("[" * 50_000, "expected a line `name: value` for each setting in YAML"),
         ("seed: \0", "expected a line `name: value` for each setting in YAML"),
         ("seed: 3" + " " * 100_000, "expected at most 100000 bytes; is it a configuration file?"),
+        ("é" + "é" * 50_000, "expected at most 100000 bytes; is it a configuration file?"),  # cut within a letter
     ],
 )
 def test_a_mistake_names_file_and_key(file: Path, text: str, error: str) -> None:
