@@ -7,152 +7,88 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
 from tests.chaos.faults import LEARNER, Fault
-from tests.chaos.runs import FAMILIES, NEWEST, RAINBOW, asynchronous_run
+from tests.chaos.runs import FAMILIES, NEWEST, RAINBOW, Disturb, asynchronous_run
 from tests.chaos.system import Chaos
 
 LARGE = RAINBOW._replace(slots=1000)
-MUTATED_QUEUES = {
-    "queue forgotten": r"chunks were counted twice, or not at all|\d+ chunks were never learned from",
-    "queue taken up twice": r"chunks were counted twice, or not at all|\d+ chunks were learned from twice",
-}
-MUTATED_MIXTURES = {
-    "fresh twice": r"\d+ chunks were learned from twice",
-    "waiting sequences not saved": r"\d+ chunks were never learned from",
-    "table keeps its oldest": r"replays .*, which is gone from its table",
-    "features of the row before": "actor 0, environment 0: features of another network",
-}
+ACTOR, ACTORS = "0", ("0", "1")
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
-
-
-def kill(who: str) -> Fault:
-    return Fault("kill", who, 0)
 
 
 def last_sequence_of(system: Chaos, key: str) -> int:
     return last_sequence(system.client, key)  # type: ignore[arg-type]  # a plain client
 
 
-def test_messages_without_state(tmp_path: Path) -> None:
+def state_is_late(system: Chaos) -> None:
+    keys = Keys(system.name, system.tap.runs[-1])
+    while last_sequence_of(system, keys.log(0)) <= int(system.client.hget(keys.state(0), "sequence") or 0):
+        time.sleep(0.005)
+
+
+def log_is_trimmed(system: Chaos) -> None:
+    log = Keys(system.name, system.tap.runs[-1]).log(0)
+    while last_sequence_of(system, log) <= system.client.xlen(log):  # in this order, as the log grows
+        time.sleep(0.01)
+
+
+def sent(number: int, *actors: str) -> Disturb:
+    def wait(system: Chaos) -> None:
+        for who in actors or (ACTOR,):
+            system.wait_for_messages(who, number)
+
+    return wait
+
+
+def fault(kind: str, *who: str, seconds: float = 0) -> Disturb:
+    return lambda system: system.disturb([Fault(kind, one, seconds) for one in who])
+
+
+GOT_ON = Chaos.wait_for_progress
+SAVED = Chaos.wait_for_checkpoints  # two, as the log then holds chunks that the newer one has learned from
+KILL, KILL_LEARNER = fault("kill", ACTOR), fault("kill", LEARNER)
+BEFORE = (sent(30), state_is_late, KILL, sent(30))
+TRIMMED = (GOT_ON, log_is_trimmed, KILL_LEARNER, sent(100))  # enough to train on: what is still missing is given up
+INTRUDED = (GOT_ON, fault("intrude", LEARNER))  # the learner's lease: an actor prolongs its own with each commit, too
+HELD_UP = (sent(60, *ACTORS), fault("freeze", LEARNER, seconds=2))
+FULL = (sent(3 * NEWEST), SAVED)
+KILLED = (sent(60), KILL, sent(60), KILL, sent(30))
+REPLAYED = (sent(3 * FAMILIES["r2d2"].slots), GOT_ON)
+SLOW_ROWS = (sent(120, *ACTORS), GOT_ON, fault("freeze", *ACTORS, seconds=1))
+ENV = r"actor 0, environment \d: .*"
+COUNTED, LOST = "chunks were counted twice, or not at all", r"\d+ chunks were never learned from"
+TWICE = r"\d+ chunks were learned from twice"
+# Whose program is changed, how, the run's agent, what happens to the run, and the fault that shows the change.
+CASES: list[tuple[str, str, str, tuple[Disturb, ...], str]] = [
+    (ACTOR, "messages without state", "rainbow", (sent(30), KILL, sent(30)), f"{ENV} does not join"),
+    (ACTOR, "messages before state", "rainbow", BEFORE, r"message \d+ after \d+|does not join|episodes' numbers"),
+    (ACTOR, "ids of the clock", "rainbow", (GOT_ON,), r"actor 0: message \d{12,} after 0"),
+    (LEARNER, "trim before ingest", "large", TRIMMED, r"message \d+ after|never read|not full|has gaps"),
+    (LEARNER, "lease not renewed", "rainbow", INTRUDED, "a second learner: "),
+    (ACTOR, "actors never wait", "impala", HELD_UP, r"actor 0 was \d+ messages ahead of the learner"),
+    (LEARNER, "queue overfilled", "impala", HELD_UP, LOST),
+    (LEARNER, "queue forgotten", "impala-lstm", (SAVED, KILL_LEARNER), f"{COUNTED}|{LOST}"),
+    (LEARNER, "queue taken up twice", "impala-lstm", (SAVED, KILL_LEARNER), f"{COUNTED}|{TWICE}"),
+    (LEARNER, "fresh twice", "mixture", FULL, TWICE),
+    (LEARNER, "waiting sequences not saved", "mixture", (*FULL, KILL_LEARNER), LOST),
+    (LEARNER, "table keeps its oldest", "mixture", FULL, "replays .*, which is gone from its table"),
+    (ACTOR, "features of the row before", "mixture", FULL, "actor 0, environment 0: features of another network"),
+    (ACTOR, "memory not restored", "impala", KILLED, f"{ENV}actions of another policy"),
+    (ACTOR, "memory not restored", "impala-lstm", KILLED, f"{ENV}is not that before its chunk"),
+    (ACTOR, "memory not restored", "r2d2", KILLED, f"{ENV}is not that before its chunk"),
+    (LEARNER, "state of another chunk", "r2d2", REPLAYED, r"update \d+ saw other rows or another state"),
+    (LEARNER, "updates ahead of rows", "r2d2", SLOW_ROWS, "sequences are learned from more often than they may"),
+]
+
+
+@pytest.mark.parametrize(
+    ("who", "mutation", "family", "happens", "found"), CASES, ids=[f"{case[1]}, {case[2]}" for case in CASES]
+)
+def test_a_mutation_is_found(
+    who: str, mutation: str, family: str, happens: tuple[Disturb, ...], found: str, tmp_path: Path
+) -> None:
     def disturb(system: Chaos) -> None:
-        system.wait_for_messages("0", 30)
-        system.disturb([kill("0")])
-        system.wait_for_messages("0", 30)
+        for step in happens:
+            step(system)
 
-    with pytest.raises(AssertionError, match=r"actor 0, environment \d: .* does not join"):
-        asynchronous_run(tmp_path / "run", disturb, {"0": "messages without state"})
-
-
-def test_messages_before_their_state(tmp_path: Path) -> None:
-    def disturb(system: Chaos) -> None:
-        system.wait_for_messages("0", 30)
-        keys = Keys(system.name, system.tap.runs[-1])
-        while last_sequence_of(system, keys.log(0)) <= int(system.client.hget(keys.state(0), "sequence") or 0):
-            time.sleep(0.005)
-        system.disturb([kill("0")])
-        system.wait_for_messages("0", 30)
-
-    with pytest.raises(AssertionError, match=r"message \d+ after \d+|does not join|episodes' numbers"):
-        asynchronous_run(tmp_path / "run", disturb, {"0": "messages before state"})
-
-
-def test_ids_of_the_clock(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"actor 0: message \d{12,} after 0"):
-        asynchronous_run(tmp_path / "run", Chaos.wait_for_progress, {"0": "ids of the clock"})
-
-
-def test_trimming_what_was_not_read(tmp_path: Path) -> None:
-    def disturb(system: Chaos) -> None:
-        system.wait_for_progress()
-        log = Keys(system.name, system.tap.runs[-1]).log(0)
-        while last_sequence_of(system, log) <= system.client.xlen(log):  # in this order, as the log grows
-            time.sleep(0.01)
-        system.disturb([kill(LEARNER)])
-        system.wait_for_messages("0", 100)  # enough to train on: what is still missing then is given up
-
-    with pytest.raises(AssertionError, match=r"message \d+ after|never read|not full|has gaps"):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "trim before ingest"}, LARGE)
-
-
-def test_a_lease_that_is_not_renewed(tmp_path: Path) -> None:
-    """The learner's: an actor prolongs its own with each commit, too."""
-
-    def disturb(system: Chaos) -> None:
-        system.wait_for_progress()
-        system.disturb([Fault("intrude", LEARNER, 0)])
-
-    with pytest.raises(AssertionError, match="a second learner: "):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "lease not renewed"})
-
-
-def test_actors_that_never_wait(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"actor 0 was \d+ messages ahead of the learner"):
-        asynchronous_run(tmp_path / "run", freeze_the_learner, {"0": "actors never wait"}, FAMILIES["impala"])
-
-
-def test_a_queue_that_takes_in_more_than_it_has_room_for(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"\d+ chunks were never learned from"):
-        asynchronous_run(tmp_path / "run", freeze_the_learner, {LEARNER: "queue overfilled"}, FAMILIES["impala"])
-
-
-@pytest.mark.parametrize("mutation", ["queue forgotten", "queue taken up twice"])
-def test_a_queue_after_a_kill(mutation: str, tmp_path: Path) -> None:
-    """Of a learner that has two checkpoints, as the log then holds chunks that the newer one has learned from."""
-
-    def disturb(system: Chaos) -> None:
-        system.wait_for_checkpoints()
-        system.disturb([kill(LEARNER)])
-
-    with pytest.raises(AssertionError, match=MUTATED_QUEUES[mutation]):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: mutation}, FAMILIES["impala-lstm"])
-
-
-@pytest.mark.parametrize("mutation", MUTATED_MIXTURES)
-def test_a_mixture(mutation: str, tmp_path: Path) -> None:
-    def disturb(system: Chaos) -> None:
-        system.wait_for_messages("0", 3 * NEWEST)
-        system.wait_for_checkpoints()
-        if mutation.startswith("waiting"):
-            system.disturb([kill(LEARNER)])
-
-    who = "0" if mutation.startswith("features") else LEARNER
-    with pytest.raises(AssertionError, match=MUTATED_MIXTURES[mutation]):
-        asynchronous_run(tmp_path / "run", disturb, {who: mutation}, FAMILIES["mixture"])
-
-
-@pytest.mark.parametrize("family", ["impala", "impala-lstm", "r2d2"])
-def test_a_memory_that_is_not_restored(family: str, tmp_path: Path) -> None:
-    def disturb(system: Chaos) -> None:
-        for _ in range(2):
-            system.wait_for_messages("0", 60)
-            system.disturb([kill("0")])
-        system.wait_for_messages("0", 30)
-
-    found = "actions of another policy" if family == "impala" else "is not that before its chunk"
-    with pytest.raises(AssertionError, match=rf"actor 0, environment \d: .*{found}"):
-        asynchronous_run(tmp_path / "run", disturb, {"0": "memory not restored"}, FAMILIES[family])
-
-
-def test_a_state_of_another_chunk(tmp_path: Path) -> None:
-    def disturb(system: Chaos) -> None:
-        system.wait_for_messages("0", 3 * FAMILIES["r2d2"].slots)
-        system.wait_for_progress()
-
-    with pytest.raises(AssertionError, match=r"update \d+ saw other rows or another state"):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "state of another chunk"}, FAMILIES["r2d2"])
-
-
-def test_updates_ahead_of_rows(tmp_path: Path) -> None:
-    def disturb(system: Chaos) -> None:
-        for who in system.who[1:]:
-            system.wait_for_messages(who, 120)
-        system.wait_for_progress()
-        system.disturb([Fault("freeze", who, 1) for who in system.who[1:]])
-
-    with pytest.raises(AssertionError, match="sequences are learned from more often than they may"):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "updates ahead of rows"}, FAMILIES["r2d2"])
-
-
-def freeze_the_learner(system: Chaos) -> None:
-    for who in system.who[1:]:
-        system.wait_for_messages(who, 60)
-    system.disturb([Fault("freeze", LEARNER, 2)])
+    with pytest.raises(AssertionError, match=found):
+        asynchronous_run(tmp_path / "run", disturb, {who: mutation}, LARGE if family == "large" else FAMILIES[family])
