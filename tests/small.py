@@ -17,6 +17,13 @@ TINY = (
 ).split()
 # An environment of which a step takes microseconds, and a random episode some twenty of them.
 CARTPOLE = "--env gymnasium:CartPole-v1 --history-length 1".split()
+# A whole run that goes on for ever, and has an episode every twenty steps.
+ENDLESS = [
+    *CARTPOLE,
+    *TINY,
+    *"--T-max 100000000 --learn-start 400 --memory-capacity 2000 --log-interval 200".split(),
+    *"--weight-synchro-frequency 50 --length-actor-buffer 100 --force".split(),
+]
 # A whole run on the chain, which learns its true return distributions within a minute.
 # No discount and no clipping: returns are whole numbers. A small kappa, as Huber's rounding moves quantiles towards
 # their neighbours by up to kappa. Beta 1: without the full correction, prioritised sampling prefers rare rewards.

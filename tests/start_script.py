@@ -9,7 +9,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -252,6 +252,17 @@ class Workplace:
                 self._process.finish(30)
         kill_all_in(self.folder)
         self._processes.close()
+
+
+def get_on(process: Process, who: Iterable[str] = ("learner",)) -> int:
+    """Wait until each of these has printed two more lines of progress; return the last T of the first one."""
+
+    def printed() -> list[list[str]]:
+        return [re.findall(rf"(?m)^\[{name}\] .*\] T = (\d+) ", process.output) for name in who]
+
+    wanted = [len(found) + 2 for found in printed()]
+    process.wait_until(lambda: all(map(int.__ge__, map(len, printed()), wanted)), "progress of all", 180)
+    return int(printed()[0][-1])
 
 
 def go_on_with(workplace: Workplace) -> list[str]:

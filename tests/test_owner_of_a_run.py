@@ -22,19 +22,12 @@ from rainbow_iqn_apex.programs.learner.program import run_learner
 from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
-from tests.small import CARTPOLE, CHAIN, FREE, TINY
+from tests.small import CHAIN, ENDLESS, FREE
 from tests.system import LEARNER, Run
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 NOBODY = 65534
-# A run that goes on for ever, and has an episode every twenty steps.
-GOING_ON = [
-    *CARTPOLE,
-    *TINY,
-    *FREE,
-    *"--T-max 100000000 --learn-start 400 --memory-capacity 2000 --log-interval 1000".split(),
-    *"--weight-synchro-frequency 50 --length-actor-buffer 100 --force".split(),
-]
+GOING_ON = [*ENDLESS, *FREE, "--log-interval", "1000"]
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """The start script with the real programs, in several shards: on a cluster that fails over, and on its own server."""
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,17 +11,12 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from tests.cluster import Cluster, started
 from tests.processes import ROOT, Process, Processes, clean_environment, run
 from tests.servers import BUNDLED
-from tests.small import CARTPOLE, TINY
-from tests.start_script import free_port, is_listening
+from tests.small import ENDLESS
+from tests.start_script import free_port, get_on, is_listening
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 ACTORS = 3
-OPTIONS = [
-    *CARTPOLE,
-    *TINY,
-    *"--redis-shards 3 --nb-actor 3 --windows none --T-max 100000000 --learn-start 400 --memory-capacity 2000".split(),
-    *"--log-interval 200 --weight-synchro-frequency 50 --length-actor-buffer 100 --force".split(),
-]
+OPTIONS = [*ENDLESS, *"--redis-shards 3 --nb-actor 3 --windows none".split()]
 
 
 @contextmanager
@@ -37,17 +31,6 @@ def script(processes: Processes, folder: Path, name: str, *address: str) -> Iter
     process.press_ctrl_c()
     assert process.finish(120) == 0, process.output[-3000:]
     assert "all is stopped and saved" in process.output and "Traceback" not in process.output
-
-
-def get_on(process: Process) -> int:
-    """Wait until the learner has printed two more lines of progress, and return its last T."""
-
-    def printed() -> list[str]:
-        return re.findall(r"(?m)^\[learner\] .*\] T = (\d+) ", process.output)
-
-    wanted = len(printed()) + 2
-    process.wait_until(lambda: len(printed()) >= wanted, "progress", 180)
-    return int(printed()[-1])
 
 
 def test_the_start_script_on_a_cluster(tmp_path: Path, processes: Processes, run_name: str) -> None:

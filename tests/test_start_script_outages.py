@@ -1,6 +1,5 @@
 """The start script with the real programs, when what they need is away for a while, or others stop them."""
 
-import re
 import signal
 from pathlib import Path
 
@@ -8,30 +7,13 @@ import psutil
 import pytest
 
 from tests.conftest import RedisServer
-from tests.processes import Process, Processes
-from tests.small import CARTPOLE, FREE, TINY
-from tests.start_script import free_port
+from tests.processes import Processes
+from tests.small import ENDLESS, FREE
+from tests.start_script import free_port, get_on
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
-OPTIONS = [
-    *CARTPOLE,
-    *TINY,
-    *FREE,
-    *"--nb-actor 2 --windows none --T-max 100000000 --learn-start 400 --memory-capacity 2000".split(),
-    *"--log-interval 200 --weight-synchro-frequency 50 --length-actor-buffer 100 --force".split(),
-    *"--use-running-redis --redis-timeout 4".split(),
-]
+OPTIONS = [*ENDLESS, *FREE, *"--nb-actor 2 --windows none --use-running-redis --redis-timeout 4".split()]
 WORDS = {"learner": "launch_learner.py", "actor 0": "--id-actor 0 ", "actor 1": "--id-actor 1 "}
-
-
-def get_on(process: Process) -> None:
-    """Wait until all have printed two more lines of progress."""
-
-    def printed() -> list[int]:
-        return [len(re.findall(rf"(?m)^\[{who}\] .*\] T = \d+ ", process.output)) for who in WORDS]
-
-    wanted = [count + 2 for count in printed()]
-    process.wait_until(lambda: all(map(int.__ge__, printed(), wanted)), "progress of all", 180)
 
 
 def test_what_has_worked_comes_back(
@@ -39,27 +21,20 @@ def test_what_has_worked_comes_back(
 ) -> None:
     # Mutations: a program that does not know that it has worked, so that a server that is away is its user's mistake;
     # one try; a process that others have stopped has done its work.
-    words = [
-        *OPTIONS,
-        "--port-redis",
-        own_server.port,
-        "--run-name",
-        run_name,
-        "--path-to-results",
-        tmp_path / "results",
-    ]
+    words = [*OPTIONS, "--port-redis", own_server.port, "--run-name", run_name]
+    words += ["--path-to-results", tmp_path / "results"]
     process = processes.start("-m", "tests.fast_start", *words, together=True)
-    get_on(process)
+    get_on(process, WORDS)
     own_server.stop(signal.SIGKILL)
     for who in WORDS:
         process.wait_for(f"{who} has ended with exit code 1 and is started again", times=3, seconds=120)
     own_server.start()
-    get_on(process)
+    get_on(process, WORDS)
     for who in ("actor 1", "learner"):
         (found,) = [each for each in psutil.Process(process.pid).children() if WORDS[who] in " ".join(each.cmdline())]
         found.terminate()
         process.wait_for(f"{who} has ended with exit code 0 and is started again")
-        get_on(process)
+        get_on(process, WORDS)
     process.press_ctrl_c()
     assert process.finish(120) == 0, process.output[-3000:]
     assert "all is stopped and saved" in process.output and "Traceback" not in process.output
