@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,10 @@ class Browser:
             self.errors.append(told["entry"]["text"])
         elif event["method"] == "Network.requestWillBeSent" and told["request"]["url"].startswith("http"):
             self.errors.append(f"asks the network for {told['request']['url']}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for all pages of a file: to start it takes a second of a processor."""
+    with Browser() as browser:
+        yield browser

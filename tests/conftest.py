@@ -27,6 +27,8 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
+from tests.browser import browser  # noqa: F401 - a fixture
+from tests.dashboard import address  # noqa: F401 - a fixture
 from tests.deadline import wait_until
 from tests.processes import ROOT, Process, Processes, wait_for_ends
 from tests.servers import BUNDLED, OTHERS

@@ -3,7 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,10 @@ def errors(browser: Browser, address: str) -> list[str]:
     return [error for error in browser.errors if f"asks the network for {address}" not in error]
 
 
-@contextmanager
-def whole_run(client: Client, run_name: str, folder: Path) -> Iterator[None]:
-    """Write a run that nobody plays, whose files and reports have everything that can be shown."""
+@pytest.fixture
+def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
+    """Of a dashboard of a run that nobody plays, whose files and reports have everything that can be shown."""
+    folder = tmp_path / "results"
     write_run(folder, "pong", 40)
     write_run(folder / "other", "pong", 60, score=12.0)
     names = [name for name in METRICS if not name.startswith(("actor", "buffer/priorities"))]
@@ -87,4 +88,4 @@ def whole_run(client: Client, run_name: str, folder: Path) -> Iterator[None]:
     with closing(ReportStore(client, Keys(run_name, "id"))) as store:
         store.write(None, encode(learner))
         store.write(1, encode(actor))
-        yield
+        yield start(processes, redis_port, folder, "--run-name", run_name)[1]

@@ -3,7 +3,6 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 import redis
 
-from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
@@ -24,7 +22,7 @@ from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
-from tests.dashboard import EVIL, PROBLEM, ask, errors, needs_dashboard, start, whole_run
+from tests.dashboard import EVIL, PROBLEM, ask, errors, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.monitoring.films import film
@@ -36,14 +34,6 @@ from tests.system import LEARNER, System
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
 
 NEWEST = "Math.max(0, ...(document.getElementById('scores').data ?? []).flatMap(t => t.name === 'mean' ? t.x : []))"
-
-
-@pytest.fixture
-def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
-    with whole_run(client, run_name, tmp_path / "results"):
-        yield start(processes, redis_port, tmp_path / "results", "--run-name", run_name)[1]
-
-
 NAMELESS = """[...document.querySelectorAll('input, select, video, [role=img], [role=region], figure h3 + div')]
     .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby')))
     .map(e => e.outerHTML.slice(0, 100))"""
@@ -69,61 +59,55 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.slow
-def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
+def test_the_page_shows_all_of_a_run_in_words_too(browser: Browser, address: str) -> None:
     # Mutations: set `innerHTML` in the place of `textContent`; an opacity of 0.6 for what is stale.
-    with Browser() as browser:
-        for width, dark in ((1280, False), (400, True)):
-            browser.open(address, width=width, dark=dark)
-            browser.wait_for("document.querySelectorAll('#processes tr').length === 3")
-            browser.wait_for("document.querySelector('#lag .main-svg') !== null")
-            browser.wait_for("document.querySelector('#priorities .main-svg') !== null")
-            assert browser.value("document.documentElement.scrollWidth <= innerWidth")
-            assert browser.value("document.title") == f"Pong · {EVIL} – dashboard"
-            assert browser.value("document.querySelectorAll('img').length") == 0
-            assert browser.value(NAMELESS) == []
-            assert browser.value("[...document.querySelectorAll('th')].every(e => ['col', 'row'].includes(e.scope))")
-            for landmark in ("header", "main", "h1", "[aria-live=polite]", "#problem[role=status]"):
-                assert browser.value(f"document.querySelectorAll('{landmark}').length") == 1, landmark
-            alerts = browser.value("document.getElementById('alert-list').innerText")
-            assert EVIL in alerts and "actor 0 has not reported" in alerts
-            assert "mean 3 of the last 40 episodes" in browser.value(
-                "document.getElementById('scores-text').textContent"
-            )
-            assert browser.value("[...document.querySelectorAll('#metrics figure')].every(e => !e.hidden)")
-            headings = browser.value("[...document.querySelectorAll('#metrics h3')].map(e => e.textContent)")
-            assert f"train/{EVIL.replace(' ', '_')}" in headings
-            assert errors(browser, address) == []
-            assert browser.value(CONTRAST) >= 4.5, "what is stale can be read"
+    for width, dark in ((1280, False), (400, True)):
+        browser.open(address, width=width, dark=dark)
+        browser.wait_for("document.querySelectorAll('#processes tr').length === 3")
+        browser.wait_for("document.querySelector('#lag .main-svg') !== null")
+        browser.wait_for("document.querySelector('#priorities .main-svg') !== null")
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.value("document.title") == f"Pong · {EVIL} – dashboard"
+        assert browser.value("document.querySelectorAll('img').length") == 0
+        assert browser.value(NAMELESS) == []
+        assert browser.value("[...document.querySelectorAll('th')].every(e => ['col', 'row'].includes(e.scope))")
+        for landmark in ("header", "main", "h1", "[aria-live=polite]", "#problem[role=status]"):
+            assert browser.value(f"document.querySelectorAll('{landmark}').length") == 1, landmark
+        alerts = browser.value("document.getElementById('alert-list').innerText")
+        assert EVIL in alerts and "actor 0 has not reported" in alerts
+        assert "mean 3 of the last 40 episodes" in browser.value("document.getElementById('scores-text').textContent")
+        assert browser.value("[...document.querySelectorAll('#metrics figure')].every(e => !e.hidden)")
+        headings = browser.value("[...document.querySelectorAll('#metrics h3')].map(e => e.textContent)")
+        assert f"train/{EVIL.replace(' ', '_')}" in headings
+        assert errors(browser, address) == []
+        assert browser.value(CONTRAST) >= 4.5, "what is stale can be read"
 
 
 @pytest.mark.slow
-def test_keys_choose_axis_runs_and_lines(address: str) -> None:
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for(f"{NEWEST} === 390")
-        browser.value("document.querySelector('input[value=steps]').focus()")
-        press(browser, "ArrowDown")
-        browser.wait_for(f"{NEWEST} === 1560")
-        press(browser, "ArrowDown")
-        browser.wait_for(f"Math.abs({NEWEST} - 0.65) < 1e-6")
-        for folded, box in (("other-runs", "other/pong"), ("lines", "world record")):
-            browser.value(f"document.getElementById('{folded}').parentElement.querySelector('summary').focus()")
-            press(browser, "Enter")
-            browser.value(f"document.querySelector('input[value=\"{box}\"]').focus()")
-            press(browser, " ")
-        browser.wait_for("document.getElementById('scores-text').textContent.includes('other/pong: mean 12')")
-        browser.wait_for(
-            "document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')"
-        )
-        names = browser.value("document.getElementById('scores').data.map(t => t.name)")
-        assert "pong" in names and "mean" not in names
-        assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
-        assert errors(browser, address) == []
+def test_keys_choose_axis_runs_and_lines(browser: Browser, address: str) -> None:
+    browser.open(address)
+    browser.wait_for(f"{NEWEST} === 390")
+    browser.value("document.querySelector('input[value=steps]').focus()")
+    press(browser, "ArrowDown")
+    browser.wait_for(f"{NEWEST} === 1560")
+    press(browser, "ArrowDown")
+    browser.wait_for(f"Math.abs({NEWEST} - 0.65) < 1e-6")
+    for folded, box in (("other-runs", "other/pong"), ("lines", "world record")):
+        browser.value(f"document.getElementById('{folded}').parentElement.querySelector('summary').focus()")
+        press(browser, "Enter")
+        browser.value(f"document.querySelector('input[value=\"{box}\"]').focus()")
+        press(browser, " ")
+    browser.wait_for("document.getElementById('scores-text').textContent.includes('other/pong: mean 12')")
+    browser.wait_for("document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')")
+    names = browser.value("document.getElementById('scores').data.map(t => t.name)")
+    assert "pong" in names and "mean" not in names
+    assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+    assert errors(browser, address) == []
 
 
 @pytest.mark.slow
 def test_films_of_evaluation_episodes_play(
-    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+    browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
     # Mutations: leave `media-src` out of the policy; replace a film that somebody watches; load no first picture.
     # Mutation: give the video the film's address, from which the browser reads on as another film is there.
@@ -133,28 +117,27 @@ def test_films_of_evaluation_episodes_play(
     size = {"height": 105, "width": 80}
     sink.take(a_moment(1, films={"best": film(score=21.0, pictures=400, **size), "newest": film(pictures=40, **size)}))
     _, address = start(processes, redis_port, folder, "--run-name", run_name)
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for("document.querySelectorAll('#film-list video').length === 2")
-        browser.wait_for("document.querySelectorAll('#film-list figcaption')[1].textContent.length > 9")
-        best = browser.value("document.querySelector('#film-list figcaption').textContent")
-        assert best.startswith("Best episode: score 21 after 7,000 agent steps, 2 times as fast, 2017-07-")
-        video = "document.querySelector('#film-list video')"
-        asked = (f"{video}.{name}" for name in ("muted", "loop", "controls", "preload", "ariaLabel"))
-        assert browser.value(f"[{', '.join(asked)}]") == [True, True, True, "metadata", "Best episode"]
-        browser.wait_for(f"{video}.readyState >= 2 && {video}.paused && {video}.currentTime === 0")  # a first picture
-        browser.value(f"{video}.play()")
-        browser.wait_for(f"{video}.currentTime > 0.2 && {video}.videoHeight === 210")
-        before = browser.value(f"{video}.src")
-        sink.take(a_moment(2, films={"best": film(score=22.0, at=1.6e9, pictures=5, **size)}))
-        polls = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/')).length"
-        browser.wait_for(f"{polls} > {browser.value(polls) + 4}")  # it has asked again
-        assert browser.value(f"{video}.src") == before, "somebody watches it"
-        browser.value(f"{video}.pause()")
-        browser.wait_for(f"{video}.src !== {before!r}")
-        assert "score 22 " in browser.value("document.querySelector('#film-list figcaption').textContent")
-        assert browser.value(NAMELESS) == []
-        assert errors(browser, address) == []
+    browser.open(address)
+    browser.wait_for("document.querySelectorAll('#film-list video').length === 2")
+    browser.wait_for("document.querySelectorAll('#film-list figcaption')[1].textContent.length > 9")
+    best = browser.value("document.querySelector('#film-list figcaption').textContent")
+    assert best.startswith("Best episode: score 21 after 7,000 agent steps, 2 times as fast, 2017-07-")
+    video = "document.querySelector('#film-list video')"
+    asked = (f"{video}.{name}" for name in ("muted", "loop", "controls", "preload", "ariaLabel"))
+    assert browser.value(f"[{', '.join(asked)}]") == [True, True, True, "metadata", "Best episode"]
+    browser.wait_for(f"{video}.readyState >= 2 && {video}.paused && {video}.currentTime === 0")  # a first picture
+    browser.value(f"{video}.play()")
+    browser.wait_for(f"{video}.currentTime > 0.2 && {video}.videoHeight === 210")
+    before = browser.value(f"{video}.src")
+    sink.take(a_moment(2, films={"best": film(score=22.0, at=1.6e9, pictures=5, **size)}))
+    polls = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/')).length"
+    browser.wait_for(f"{polls} > {browser.value(polls) + 4}")  # it has asked again
+    assert browser.value(f"{video}.src") == before, "somebody watches it"
+    browser.value(f"{video}.pause()")
+    browser.wait_for(f"{video}.src !== {before!r}")
+    assert "score 22 " in browser.value("document.querySelector('#film-list figcaption').textContent")
+    assert browser.value(NAMELESS) == []
+    assert errors(browser, address) == []
 
 
 def quantiles() -> View:
@@ -188,11 +171,13 @@ class Player(threading.Thread):
 
 
 @pytest.mark.slow
-def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_port: int, run_name: str) -> None:
+def test_what_an_actor_sees_is_drawn_while_somebody_looks(
+    browser: Browser, address: str, redis_port: int, run_name: str
+) -> None:
     # Mutation: ask for views of an actor that nobody has in view.
     player = Player(redis_port, Keys(run_name, "id").view(1))
     player.start()
-    with closing(player), Browser() as browser:
+    with closing(player):
         browser.open(address, height=300)
         browser.wait_for("document.querySelectorAll('#watched option').length === 2")
         browser.value("document.getElementById('watched').value = 'actor 1'")
@@ -213,7 +198,7 @@ def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_po
 
 @pytest.mark.slow
 def test_a_policy_over_several_actions_is_drawn_beside_the_numbers_that_it_sees(
-    address: str, redis_port: int, run_name: str
+    browser: Browser, address: str, redis_port: int, run_name: str
 ) -> None:
     # Mutation: take all probabilities for those of one choice.
     parts = (Part("goal", 0, 2), Part(EVIL, 2, 3))
@@ -225,7 +210,7 @@ def test_a_policy_over_several_actions_is_drawn_beside_the_numbers_that_it_sees(
     player.start()
     text, bars = "document.getElementById('thoughts-text').textContent", "document.getElementById('thoughts').data"
     items = "[...document.querySelectorAll('#{} > *')].map(e => [...e.children].map(c => c.textContent).join(': '))"
-    with closing(player), Browser() as browser:
+    with closing(player):
         for width, dark in ((1280, False), (400, True)):
             player.view = box
             browser.open(address, width=width, dark=dark)
@@ -263,10 +248,12 @@ def press(browser: Browser, key: str) -> None:
 
 
 @pytest.mark.slow
-def test_curves_grow_through_restarts_of_everybody(own_server: RedisServer, run_name: str, tmp_path: Path) -> None:
+def test_curves_grow_through_restarts_of_everybody(
+    browser: Browser, own_server: RedisServer, run_name: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "results"
     options = [*SHORT_CHAIN, *"--T-max 10000000 --evaluation-interval 2000".split()]
-    with System(own_server.port, run_name, folder, options) as system, Processes() as processes, Browser() as browser:
+    with System(own_server.port, run_name, folder, options) as system, Processes() as processes:
         dashboard, address = start(processes, own_server.port, folder)
 
         def wait_for_more() -> None:

@@ -1,7 +1,6 @@
 """The page in a real browser: which run is which, what is hidden, what can be read, and where the focus stays."""
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,26 +16,13 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Report, encode
 from tests.browser import Browser, needs_browser
-from tests.dashboard import PROBLEM, errors, moment, needs_dashboard, start, whole_run
+from tests.dashboard import PROBLEM, errors, moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.memory.links import write_run
 from tests.processes import Processes
 
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One for all pages here: to start it takes a second of a processor."""
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
-    with whole_run(client, run_name, tmp_path / "results"):
-        yield start(processes, redis_port, tmp_path / "results", "--run-name", run_name)[1]
 
 
 def text_of(element: str) -> str:

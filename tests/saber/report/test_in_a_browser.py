@@ -1,7 +1,6 @@
 """The page in a real browser: every plot draws, nothing is wrong on the console, nothing asks the network."""
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,12 +38,6 @@ BEYOND_PAPER = """[...document.querySelectorAll("main *, header *")].filter(e =>
   .filter(e => e.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1)
   .map(e => e.outerHTML.slice(0, 200))"""
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 def check_page(browser: Browser, path: Path, plots: int, *, width: int, dark: bool) -> None:
