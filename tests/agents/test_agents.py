@@ -185,26 +185,6 @@ def test_the_target_network_follows_at_multiples_of_its_period_also_after_a_resu
     assert followed == [False, False, True, False, False, True, False]
 
 
-def test_a_resume_keeps_the_learning_rate_of_the_command_line() -> None:
-    agent, other = agent_of("rainbow_iqn"), agent_of("rainbow_iqn", "--lr-IQN", "0.5", "--adam-eps-IQN", "0.25")
-    agent.update(replay_of(agent).sample(10, 0.4))
-    optimiser = agent.parts["optimiser"].state_dict()
-    other.parts["optimiser"].load_state_dict(optimiser)
-    (group,) = other.parts["optimiser"].state_dict()["param_groups"]
-    assert (group["lr"], group["eps"]) == (0.5, 0.25)
-    assert len(other.parts["optimiser"].state_dict()["state"]) == len(optimiser["state"]) > 0
-
-
-@every_agent
-@pytest.mark.parametrize(("decays", "share"), [("True", 0.25), ("False", 1.0)])
-def test_the_learning_rate_falls_with_the_share_of_learning_that_is_done(name: str, decays: str, share: float) -> None:
-    # Mutation: no call of `anneal`.
-    agent = agent_of(name, "--rate-decay", decays, "--lr-IQN", "0.01", "--lr-Rainbow", "0.01")
-    agent.update(replay_of(agent).sample(10, 0.4), 0.75)
-    (group,) = agent.parts["optimiser"].state_dict()["param_groups"]
-    assert group["lr"] == pytest.approx(0.01 * share)
-
-
 def test_the_share_learned_grows_from_learn_start_to_the_end() -> None:
     args = arguments("rainbow", "--T-max", "1200")
     assert [share_learned(args, T) for T in (0, 200, 700, 1200, 5000)] == pytest.approx([0, 0, 0.5, 1, 1])

@@ -109,17 +109,3 @@ def test_actions_are_drawn_from_the_recorded_policy_and_evaluations_take_the_lik
     assert set(agent.act(rows, {}, None)[0].actions) == {best}
     stochastic = agent_of("impala", "--stochastic", learns=False)
     assert len(set(stochastic.act(rows, {}, None)[0].actions)) == ACTIONS
-
-
-def test_the_learning_rate_falls_to_zero_and_is_that_of_the_command_line_after_a_resume() -> None:
-    agent = agent_of("impala", "--lr-IMPALA", "0.5")
-    batch = in_order(play(agent, 100).chunks)
-    optimiser: Any = agent.parts["optimiser"]
-    for progress, wanted in ((0.0, 0.5), (0.25, 0.375), (1.0, 0.0)):
-        agent.update(batch, progress)
-        assert float(optimiser.param_groups[0]["lr"]) == wanted
-    other = agent_of("impala", "--lr-IMPALA", "0.125")
-    optimiser_of_other: Any = other.parts["optimiser"]
-    optimiser_of_other.load_state_dict(optimiser.state_dict())
-    other.update(batch, 0.5)
-    assert float(optimiser_of_other.param_groups[0]["lr"]) == 0.0625

@@ -81,6 +81,6 @@ def test_what_is_loaded_are_the_moments_alone() -> None:
     # Mutation: take over the settings that were saved.
     before, optimiser = rms_prop(parameters()), rms_prop(parameters())
     own = {name: value for name, value in optimiser.param_groups[0].items() if name != "params"}
-    before.param_groups[0].update(lr=9.0, betas=(0.5, 0.5), weight_decay=0.5, maximize=True)
+    before.param_groups[0].update(lr=9.0, initial_lr=9.0, eps=0.5, betas=(0.5, 0.5), weight_decay=0.5, maximize=True)
     optimiser.load_state_dict(before.state_dict())
     assert {name: value for name, value in optimiser.param_groups[0].items() if name != "params"} == own

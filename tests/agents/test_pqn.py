@@ -78,14 +78,6 @@ def test_a_round_s_targets_are_those_of_the_weights_that_acted() -> None:
     assert sorted(target for _, target in epochs[0]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("decays", "share"), [("True", 0.25), ("False", 1.0)])
-def test_the_learning_rate_falls_with_the_share_of_learning_that_is_done(decays: str, share: float) -> None:
-    # Mutation: the share that is done in the place of the one that is left.
-    agent = agent_of("pqn", "--rate-decay", decays, "--lr-PQN", "0.01")
-    agent.update(batch_of(agent), 0.75)
-    assert agent.parts["optimiser"].param_groups[0]["lr"] == pytest.approx(0.01 * share)
-
-
 def test_learning_sees_what_acting_saw() -> None:
     # Mutation: a stack that reaches across an episode's end.
     agent = agent_of("pqn", "--exploration-steps", "1", "--exploration-end", "0")
