@@ -201,22 +201,3 @@ def test_value_losses_are_those_of_each_row(seed: int, huber: float | None, pess
     near = recorded[given.kept].tolist() if pessimistic else None
     assert found.item() == pytest.approx(truth.value(*given.lists(), near, 0.3, huber), rel=1e-12)
     gradient(found, given)
-
-
-def test_shapes_must_fit() -> None:
-    given = drawn(0)
-    cut = given.advantage[:, :1]
-    eta = torch.ones(())
-    losses: tuple[Callable[[], Tensor], ...] = (
-        lambda: vpg_loss(given.log_pi, cut, given.kept),
-        lambda: ppo_loss(given.log_pi, cut, given.kept, 0.2),
-        lambda: impact_loss(given.log_pi, cut, given.log_pi, given.advantage, given.kept),
-        lambda: impact_loss(given.log_pi, given.log_pi, given.log_pi, cut, given.kept),
-        lambda: awr_loss(given.log_pi, cut, given.kept, 1, 20),
-        lambda: vmpo_losses(given.log_pi, cut, given.kept, eta, 0.1).policy,
-        lambda: value_loss(given.log_pi, cut, given.kept),
-        lambda: value_loss(given.log_pi, given.advantage, given.kept, clip=ValueClip(cut, 0.3)),
-    )
-    for loss in losses:
-        with pytest.raises(ValueError, match="shapes do not fit"):
-            loss()

@@ -5,11 +5,16 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents import ops
+from rainbow_iqn_apex.agents.ops import policy_losses as losses
 from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
+from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
+from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.n_step import n_step
 from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
 from rainbow_iqn_apex.memory.rows import StepType
 
 
@@ -61,6 +66,24 @@ def kinds(*shape: int) -> torch.Tensor:
         (lambda: project(floats(9), floats(10, 9), floats(10, 1), floats(10)), ["(10, 9)", "(10, 1)"]),
         (lambda: project(floats(1), floats(10, 1), floats(10), floats(10)), ["(1,)"]),
         (lambda: cross_entropy(floats(10, 9), floats(9)), ["(10, 9)", "(9,)"]),
+        (lambda: policy_cloning(floats(7, 3, 5), floats(7, 3, 1), floats(7, 3)), ["(7, 3, 5)", "(7, 3, 1)"]),
+        (lambda: policy_cloning(floats(7, 3, 5), floats(7, 3, 5), floats(1, 3)), ["(7, 3, 5)", "(1, 3)"]),
+        (lambda: value_cloning(floats(7, 3), floats(7, 1), floats(7, 3)), ["(7, 3)", "(7, 1)"]),
+        (lambda: value_cloning(floats(7, 3), floats(7, 3), floats(7, 1)), ["(7, 3)", "(7, 1)"]),
+        (lambda: trusted_rows(floats(7, 3, 5), floats(1, 3, 5), 0.3), ["(7, 3, 5)", "(1, 3, 5)"]),
+        (lambda: kl_divergence(floats(7, 3, 5), floats(7, 1, 5)), ["(7, 3, 5)", "(7, 1, 5)"]),
+        (lambda: masked_mean(floats(7, 5), floats(7, 1)), ["(7, 5)", "(7, 1)"]),
+        (lambda: losses.vpg_loss(floats(7, 5), floats(7, 1), floats(7, 5)), ["(7, 5)", "(7, 1)"]),
+        (lambda: losses.ppo_loss(floats(7, 5), floats(7, 1), floats(7, 5), 0.2), ["(7, 5)", "(7, 1)"]),
+        (lambda: losses.impact_log_ratio(floats(7, 5), floats(7, 1), floats(7, 5), 2), ["(7, 5)", "(7, 1)"]),
+        (lambda: losses.clipped_surrogate(floats(7, 5), floats(7, 1), floats(7, 5), 0.2), ["(7, 5)", "(7, 1)"]),
+        (lambda: losses.awr_loss(floats(7, 5), floats(7, 1), floats(7, 5), 1, 20), ["(7, 5)", "(7, 1)"]),
+        (lambda: losses.vmpo_losses(floats(7, 5), floats(7, 1), floats(7, 5), floats(), 0.1), ["(7, 5)", "(7, 1)"]),
+        (lambda: value_loss(floats(7, 5), floats(7, 1), floats(7, 5)), ["(7, 5)", "(7, 1)"]),
+        (
+            lambda: value_loss(*[floats(7, 5)] * 2, kinds(7, 5) > 0, None, ValueClip(floats(7, 1), 0.3)),
+            ["(7, 5)", "(7, 1)"],
+        ),
     ],
 )
 def test_wrong_shapes_are_refused(call: Callable[[], object], shapes: list[str]) -> None:
