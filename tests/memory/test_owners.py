@@ -1,6 +1,7 @@
 """Whose run it is that a name stands for on the server, and who may take its place."""
 
 import time
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -71,44 +72,29 @@ def test_another_folder_s_run_is_abandoned_on_request(
         lead(client, run_name, tmp_path / "first", "first")
 
 
-def test_a_run_may_be_resumed_wherever_its_folder_is_now(client: Client, run_name: str, tmp_path: Path) -> None:
-    leave_a_run(client, run_name, tmp_path / "first")
-    for folder in (tmp_path / "first", tmp_path / "moved"):
-        lead(client, run_name, folder, "first")
-        assert is_there(client, run_name)
-
-
-def test_who_moves_the_results_away_starts_afresh(
-    client: Client, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave_a_run(client, run_name, tmp_path / "results")
+@pytest.mark.parametrize(
+    ("status", "folder", "run_id", "host", "told"),
+    [
+        ("stopped", "first", "first", "", ""),
+        ("stopped", "moved", "first", "", ""),  # a run may be resumed wherever its folder is now
+        ("stopped", "link", "second", "", ""),  # who has moved the results away starts afresh
+        ("stopped", "first", "older", "", "--abandon-other-run"),  # results that are moved back are no fresh start
+        ("stopped", "first", "second", "elsewhere", r"results are in \S+/first on elsewhere, last written"),
+        ("finished", "second", "second", "", ""),  # a finished run is in nobody's way
+    ],
+)
+def test_who_may_take_the_place_of_a_run(
+    client: Client, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, folder: str,
+    run_id: str, host: str, told: str,
+) -> None:  # fmt: skip
+    leave_a_run(client, run_name, tmp_path / "first", status)
+    if host:
+        client.hset(Keys(run_name, "").run, "host", host)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "link").symlink_to("results")
-    lead(client, run_name, Path("link"))
-    assert not is_there(client, run_name)
-
-
-def test_results_that_are_moved_back_are_not_taken_for_a_fresh_start(
-    client: Client, run_name: str, tmp_path: Path
-) -> None:
-    leave_a_run(client, run_name, tmp_path)
-    with pytest.raises(UserError, match="--abandon-other-run"):
-        lead(client, run_name, tmp_path, "older")
-    assert is_there(client, run_name)
-
-
-def test_the_same_folder_of_another_host_is_another(client: Client, run_name: str, tmp_path: Path) -> None:
-    leave_a_run(client, run_name, tmp_path)
-    client.hset(Keys(run_name, "").run, "host", "elsewhere")
-    with pytest.raises(UserError, match=f"results are in {tmp_path} on elsewhere, last written"):
-        lead(client, run_name, tmp_path)
-    assert is_there(client, run_name)
-
-
-def test_a_finished_run_is_in_nobody_s_way(client: Client, run_name: str, tmp_path: Path) -> None:
-    leave_a_run(client, run_name, tmp_path / "first", "finished")
-    lead(client, run_name, tmp_path / "second")
-    assert not is_there(client, run_name)
+    (tmp_path / "link").symlink_to("first")
+    with pytest.raises(UserError, match=told) if told else nullcontext():
+        lead(client, run_name, Path(folder), run_id)
+    assert is_there(client, run_name) == (run_id == "first" or bool(told))
 
 
 @pytest.mark.parametrize("version", [wire.VERSION - 1, wire.VERSION])
