@@ -186,16 +186,6 @@ def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
     assert len(evaluations.rows(SCORES)) >= 3
 
 
-@pytest.mark.slow
-def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: Evaluations, cartpole: Path) -> None:
-    process = begin(evaluations, cartpole, 3)
-    workers_of(process)[0].kill()
-    code, out, errors = process.end()
-    assert code == 1
-    assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
-    assert "stopped: " in out and "episodes: " in out
-
-
 def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, tmp_path: Path) -> None:
     # Mutation: the weights among what the processes are begun with, which more than fills a pipe.
     large = [*CARTPOLE, "--hidden-size", "256"]

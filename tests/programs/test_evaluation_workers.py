@@ -61,20 +61,25 @@ def test_files_of_another_evaluation_are_refused_before_any_game_is_played(tmp_p
 
 
 @pytest.mark.slow
-def test_a_death_ends_the_processes_of_the_evaluation_and_no_others_of_a_script(tmp_path: Path) -> None:
-    # Mutation: kill all children of this process.
+def test_a_death_ends_the_processes_of_the_evaluation_and_no_others_of_a_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutations: kill all children of this process; after a death, do not report what has ended.
     path = save_untrained(tmp_path / "cart.pth", [*CARTPOLE, *TINY], specs.CARTPOLE)
+    scores = tmp_path / "evaluations" / "CartPole-v1_cart_seed123.csv"
     own = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
     own.start()
     try:
         with ThreadPoolExecutor(1) as pool:
             asked = {"env": CARTPOLE[1], "evaluation_episodes": 100_000, "evaluation_workers": 2}
             evaluation = pool.submit(evaluate, path, path_to_results=tmp_path, disable_cuda=True, **asked)
-            wait_until(lambda: len(multiprocessing.active_children()) == 3, "the evaluation's processes", 60)
+            wait_until(lambda: scores.exists() and scores.read_bytes().count(b"\n") > 3, "three episodes", 200)
             next(child for child in multiprocessing.active_children() if child.pid != own.pid).kill()
             with pytest.raises(RunError, match="a process of the evaluation has died"):
                 evaluation.result()
         assert multiprocessing.active_children() == [own]
+        printed = capsys.readouterr().out
+        assert scores.read_bytes().count(b"\n") > 3 and "stopped: " in printed and "episodes: " in printed
     finally:
         own.kill()
         own.join()
