@@ -183,17 +183,5 @@ def test_a_game_whose_name_is_close_to_none_comes_with_all_names() -> None:
         assert error.startswith(f"--game: unknown game '{wrong}'; there are adventure, ") and "pong, " in error
 
 
-@pytest.mark.parametrize(("env", "told"), [
-    ("gymnasium", "gymnasium knows no environment"), ("gymnasium-vector", "gymnasium knows no environment"),
-    ("vizdoom", "vizdoom has no scenario"), ("football", "football has no scenario"), ("nle", "nle has no task"),
-    ("dmlab", "DeepMind Lab has no level"), ("procgen", "procgen knows no game"),
-    ("crafter", "crafter has no environment"),
-])  # fmt: skip
-def test_a_name_behind_the_colon_is_looked_up_before_anything_is_started(env: str, told: str) -> None:
-    # Mutation: leave `check` out of the environment's line in the registry.
-    (error,) = errors_of("--env", f"{env}:zork")
-    assert error.startswith(f"--env: {told} 'zork'")
-
-
 def test_other_environments_name_their_own_games() -> None:
     assert read("--env", "gymnasium:CartPole-v1", "--game", "anything").game == "anything"

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, Entry, make_env
 from rainbow_iqn_apex.environments.vizdoom.environment import SCENARIOS
 from rainbow_iqn_apex.programs.common import open_environment
 from tests.chain.environment import ChainEnvironment
+from tests.interface import errors_of
 from tests.processes import ROOT, run
 
 
@@ -73,9 +74,12 @@ if not find_spec("jax"):
 
 @pytest.mark.parametrize("env", WRONG)
 def test_what_cannot_be_had_is_told_in_one_line(env: str) -> None:
+    # Mutation: leave `check` out of an environment's line in the registry: programs begin that play nothing.
     with pytest.raises(UserError, match=f"^--env: .*{WRONG[env]}") as raised:
         open_environment(Args(env=env), 0)
     assert "\n" not in str(raised.value)
+    if " cannot be " not in str(raised.value):  # made, or played: only who makes it finds that out
+        assert errors_of("--env", env) == [str(raised.value)], "it is looked up before anything is started"
 
 
 @pytest.mark.parametrize("env", ["counter", "counter:Three-v1"])
