@@ -5,7 +5,6 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 
 import pytest
@@ -217,22 +216,6 @@ def test_a_process_that_shall_stop_does_not_wait_for_a_first_answer(own_server: 
     own_server.pause()
     with after(0.5, stop.set), pytest.raises(Stopped):
         connect("127.0.0.1", own_server.port, stop)
-
-
-@pytest.mark.redis
-def test_what_is_sent_and_read_in_many_tries_is_whole(
-    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Mutation: `TimedSocket.sendall` sends once; over TLS, where a test of the same name is, that sends all.
-    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.timed_socket._TICK_S", 0.02)
-    whole = os.urandom(30_000_000)
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        commands: list[Callable[[], object]] = [lambda: client.set("key", whole), lambda: client.get("key")]
-        for command in commands:
-            own_server.pause()
-            with after(0.5, own_server.go_on):
-                command()
-    assert own_client.get("key") == whole
 
 
 # --- a full server ---

@@ -2,7 +2,6 @@
 
 import os
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,12 +10,7 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
-from rainbow_iqn_apex.memory.broker.transport import last_sequence
-from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import Clock
 from tests.memory.links import after
@@ -57,34 +51,16 @@ def refusal(url: str, **environment: str) -> str:
     return message
 
 
-def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_name: str) -> None:
-    context = ours.wants_clients(ours.server("localhost"))
-    trusted = {"REDIS_CA_CERTS": ours.file}
-    with (
-        TlsServer(redis_server.port, context) as tls,
-        over_tls(tls.port, **trusted, **ours.client("learner")) as learners,
-        over_tls(tls.port, **trusted, **ours.client("actor")) as actors,
-        LearnerClient(learners, run_name, {"seed": 1}, 1) as learner,
-    ):
-        learner.lead("id")
-        learner.publish(0, bytes(3_000_000))
-        learner.write_progress("running", 0, 0, {})
-        run = wait_for_run(actors, run_name, {"seed": 1}, threading.Event())
-        with ActorClient(actors, run_name, run.run_id, 0, threading.Event()) as actor:
-            actor.commit([RoundEnd(0)], b"state")
-            assert actor.newest_version() == 0
-            assert actors.get(actor.keys.weights(0)) == bytes(3_000_000)
-        assert last_sequence(learner._client, learner.keys.log(0)) == 1
-
-
+@pytest.mark.parametrize("tls", [False, True])
 def test_what_is_sent_and_read_in_many_tries_is_whole(
-    own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch
+    own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch, tls: bool
 ) -> None:
+    # Mutation: `TimedSocket.sendall` sends once; over TLS that sends all.
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.timed_socket._TICK_S", 0.02)
     whole = os.urandom(30_000_000)  # more than the buffers on the way hold
     with (
-        TlsServer(own_server.port, ours.server("localhost")) as tls,
-        over_tls(tls.port, REDIS_CA_CERTS=ours.file) as client,
+        TlsServer(own_server.port, ours.server("localhost")) as server,
+        over_tls(server.port, REDIS_CA_CERTS=ours.file) if tls else connect("127.0.0.1", own_server.port) as client,
     ):
         commands: list[Callable[[], object]] = [lambda: client.set("key", whole), lambda: client.get("key")]
         for command in commands:
