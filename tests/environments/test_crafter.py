@@ -8,7 +8,7 @@ import pytest
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
-from rainbow_iqn_apex.memory.rows import StepType
+from tests.environments.episodes import play_out
 
 ENV = "crafter:CrafterReward-v1"
 NOTHING = 0  # an action
@@ -25,12 +25,10 @@ def test_a_death_ends_an_episode_and_the_time_limit_cuts_it_off() -> None:
     environment = make()
     for limit, end in ((10_000, "game_over"), (20, "time_limit")):
         environment._engine._length = limit
-        row, steps = environment.reset(), 0
-        while row.step_type != StepType.LAST:
-            row, steps = environment.step(NOTHING), steps + 1
+        rows = play_out(environment, lambda _: NOTHING)
         assert environment.end == end
-        assert row.discount == (end == "time_limit")
-    assert steps == 20
+        assert rows[-1].discount == (end == "time_limit")
+    assert len(rows) == 1 + 20
 
 
 @pytest.mark.slow

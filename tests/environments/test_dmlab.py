@@ -23,10 +23,10 @@ from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSett
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.environment_spec import unpack
-from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, Task
+from tests.environments.episodes import play_out
 
 pytestmark = pytest.mark.usefixtures("labyrinths")
 SMALL = "explore_goal_locations_small"
@@ -39,13 +39,6 @@ def make(level: str = SMALL, seed: int = 1, own: DmlabOptions | None = None, **s
 def engines() -> Any:
     """All engines that were started, the newest last."""
     return sys.modules["deepmind_lab"].Lab.made
-
-
-def play_out(environment: Environment) -> list[Row]:
-    rows = [environment.reset()]
-    while rows[-1].step_type != StepType.LAST:
-        rows.append(environment.step(len(rows) % 9))
-    return rows
 
 
 @pytest.mark.parametrize(
@@ -112,7 +105,7 @@ def test_the_engine_gets_the_papers_settings_and_starts_with_the_first_episode()
 
 def test_an_action_lasts_four_frames_and_the_last_one_as_long_as_there_are() -> None:
     environment = make(action_repeat=4)
-    rows = play_out(environment)
+    rows = play_out(environment, lambda rows: len(rows) % 9)
     (engine,) = engines()
     assert 4 * (len(rows) - 2) < engine.frames <= 4 * (len(rows) - 1)
     assert (environment.end, rows[-1].discount) == ("game_over", 0)

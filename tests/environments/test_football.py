@@ -25,6 +25,7 @@ from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.environment_spec import pack, unpack
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 from rainbow_iqn_apex.programs.common import open_environment
+from tests.environments.episodes import play_out
 
 CLOSE = "academy_empty_goal_close"
 SHOT, RIGHT = 12, 5
@@ -152,12 +153,9 @@ def test_a_shot_at_the_empty_goal_scores(engine: str) -> None:
         assert planes.shape == (4, 72, 96)
         assert [int(plane.sum()) for plane in planes[1:]] == [1, 1, 1] and 1 <= planes[0].sum() <= 2
         assert np.argwhere(planes[2]).tolist() == [[36, 84]], "the ball lies at x = 0.77"
-        rewards: list[float] = []
-        while row.step_type != StepType.LAST:
-            row = environment.step(RIGHT if len(rewards) < 5 else SHOT)
-            rewards.append(row.reward)
-        assert (environment.end, row.discount) == ("game_over", 0.0)
-        assert rewards == [0.0] * (len(rewards) - 1) + [1.0]
+        rows = play_out(environment, lambda rows: RIGHT if len(rows) < 6 else SHOT)
+        assert (environment.end, rows[-1].discount) == ("game_over", 0.0)
+        assert [row.reward for row in rows] == [0.0] * (len(rows) - 1) + [1.0]
         assert environment.pictures()[0].shape == (576, 768, 3)
 
 
@@ -167,13 +165,11 @@ def test_the_end_of_the_time_is_no_death(engine: str) -> None:
     # Mutation: call it "game_over".
     with closing(make(engine, "academy_run_to_score")) as environment:
         for _ in range(10):  # in some, the others come and take the ball
-            row, steps = environment.reset(), 0
-            while row.step_type != StepType.LAST:
-                row, steps = environment.step(0), steps + 1
-            if steps == 401:
+            rows = play_out(environment, lambda _: 0)
+            if len(rows) == 402:
                 break
-            assert (environment.end, row.discount) == ("game_over", 0.0)
-        assert (environment.end, row.discount, steps) == ("time_limit", 1.0, 401)
+            assert (environment.end, rows[-1].discount) == ("game_over", 0.0)
+        assert (environment.end, rows[-1].discount, len(rows)) == ("time_limit", 1.0, 402)
 
 
 @pytest.mark.slow

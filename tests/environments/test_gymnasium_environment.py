@@ -17,6 +17,7 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from tests.environments.episodes import play_out
 
 COIN = spaces.Discrete(2)
 MakeScripted = Callable[..., GymnasiumEnvironment]
@@ -92,7 +93,8 @@ def test_rows_are_those_of_gymnasium_s_own_loop() -> None:
             assert (row.step_type == StepType.LAST) == (terminated or truncated)
 
 
-def balance(obs: Array) -> int:
+def balance(rows: list[Row]) -> int:
+    obs = rows[-1].obs
     return int(obs[2] + 0.3 * obs[3] + 0.02 * obs[0] + 0.05 * obs[1] > 0)
 
 
@@ -100,11 +102,8 @@ def test_a_time_limit_cuts_off_and_a_fallen_pole_ends() -> None:
     environment = make("CartPole-v1")
     ends: dict[str, tuple[int, float, bool]] = {}
     for policy in (balance, lambda _: 0):
-        row, steps = environment.reset(), 0
-        while row.step_type != StepType.LAST:
-            row = environment.step(policy(row.obs))
-            steps += 1
-        ends[environment.end] = (steps, row.discount, abs(row.obs[2]) < 0.2095)  # radians: 12 degrees, upright still
+        *rows, last = play_out(environment, policy)
+        ends[environment.end] = (len(rows), last.discount, abs(last.obs[2]) < 0.2095)  # radians: 12 degrees, upright
     assert ends["time_limit"] == (500, 1, True)
     steps, *rest = ends["game_over"]
     assert steps < 12
@@ -216,11 +215,7 @@ def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: Make
 
 def test_an_old_version_that_there_still_is_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     environment = make("CartPole-v0")  # Gymnasium warns, and here warnings are errors
-    row, steps = environment.reset(), 0
-    while row.step_type != StepType.LAST:
-        row = environment.step(balance(row.obs))
-        steps += 1
-    assert (steps, environment.end) == (200, "time_limit")
+    assert (len(play_out(environment, balance)), environment.end) == (1 + 200, "time_limit")
     assert capfd.readouterr() == ("", "")
 
 
@@ -232,7 +227,7 @@ def test_a_snapshot_is_a_byte_per_action() -> None:
     row = environment.reset()
     sizes = []
     for _ in range(499):
-        row = environment.step(balance(row.obs))
+        row = environment.step(balance([row]))
         sizes.append(len(wire.encode(wire.Tag.STATE, {}, environment.snapshot())))
     assert environment.snapshot()["actions"].dtype == np.uint8
     assert sizes[0] < 300

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.environment_spec import unpack
 from rainbow_iqn_apex.memory.rows import StepType
+from tests.environments.episodes import play_out
 from tests.saber.reference import same
 
 SEARCH = 22  # an action, which lets time pass
@@ -81,10 +82,8 @@ def test_a_death_is_an_end_after_which_signals_are_what_they_were() -> None:
 
     before, environment, random = ignored(), make(), np.random.default_rng(0)
     assert not before >> (signal.SIGHUP - 1) & 1
-    row = environment.reset()
-    while row.step_type != StepType.LAST:
-        row = environment.step(int(random.integers(23)))
-    assert (environment.end, row.discount) == ("game_over", 0)
+    *_, last = play_out(environment, lambda _: int(random.integers(23)))
+    assert (environment.end, last.discount) == ("game_over", 0)
     assert ignored() == before
 
 

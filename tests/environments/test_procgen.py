@@ -10,7 +10,7 @@ from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSett
 from rainbow_iqn_apex.environments.procgen.engine import Engine
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.registry import make_environment
-from rainbow_iqn_apex.memory.rows import StepType
+from tests.environments.episodes import play_out
 
 NOTHING = 4  # an action
 needs_procgen = pytest.mark.skipif(bool(missing("procgen")), reason=missing("procgen"))
@@ -48,13 +48,10 @@ def test_levels_that_there_are_not_are_refused(options: dict[str, Any], says: st
 def test_the_time_limit_is_no_death() -> None:
     # Mutation: leave the limit to the engine, which shows the next level's picture with it.
     environment = make("maze", own=ProcgenOptions(procgen_mode="easy"))
-    row, steps = environment.reset(), 0
-    first = row.obs
-    while row.step_type != StepType.LAST:
-        row, steps = environment.step(NOTHING), steps + 1
-    assert (steps, environment.end, row.discount) == (500, "time_limit", 1)
-    assert np.array_equal(row.obs, first), "whoever does nothing in a maze sees the same all the time"
-    assert not np.array_equal(environment.reset().obs, first)
+    first, *rows = play_out(environment, lambda _: NOTHING)
+    assert (len(rows), environment.end, rows[-1].discount) == (500, "time_limit", 1)
+    assert np.array_equal(rows[-1].obs, first.obs), "whoever does nothing in a maze sees the same all the time"
+    assert not np.array_equal(environment.reset().obs, first.obs)
 
 
 @needs_procgen
@@ -73,11 +70,10 @@ def test_taking_the_limit_away_changes_nothing_else(game: str, monkeypatch: pyte
 @needs_procgen
 def test_the_last_picture_of_a_death_is_its_own() -> None:
     environment = make("starpilot")
-    random, row = np.random.default_rng(0), environment.reset()
-    while row.step_type != StepType.LAST:
-        before, row = row, environment.step(int(random.integers(15)))
-    assert (environment.end, row.discount) == ("game_over", 0)
-    assert np.array_equal(row.obs, before.obs)
+    random = np.random.default_rng(0)
+    *_, before, last = play_out(environment, lambda _: int(random.integers(15)))
+    assert (environment.end, last.discount) == ("game_over", 0)
+    assert np.array_equal(last.obs, before.obs)
 
 
 @needs_procgen

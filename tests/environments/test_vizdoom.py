@@ -16,13 +16,14 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.extras import missing
-from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.vizdoom.environment import SCENARIOS
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import Discrete, Field, MultiDiscrete, packed, unpack
-from rainbow_iqn_apex.memory.rows import Row, StepType
+from rainbow_iqn_apex.memory.rows import StepType
 from tests.deadline import wait_until
+from tests.environments.episodes import play_out
 from tests.saber.reference import same
 
 PICTURE = Field((3, 72, 128), "uint8")
@@ -42,13 +43,6 @@ def opened(name: str, *, buttons: str = "one", **settings: Any) -> Iterator[Any]
     own = VizdoomOptions(vizdoom_buttons=buttons)
     with closing(make_environment(EnvironmentSettings(env=f"vizdoom:{name}", own=own, **settings), 3)) as environment:
         yield environment
-
-
-def episode(environment: Environment, action: Any) -> list[Row]:
-    rows = [environment.reset()]
-    while rows[-1].step_type != StepType.LAST:
-        rows.append(environment.step(action))
-    return rows
 
 
 @pytest.mark.slow
@@ -97,7 +91,7 @@ def test_buttons_are_one_choice_or_many() -> None:
 def test_a_time_limit_cuts_an_episode_off_and_shows_its_last_tic(repeat: int) -> None:
     # Mutations: hold the last action for all its tics; leave the limit to the engine, which shows nothing then.
     with opened("basic", action_repeat=repeat) as environment:
-        rows = episode(environment, 0)
+        rows = play_out(environment, lambda _: 0)
         assert environment.end == "time_limit"
         assert (rows[-1].step_type, rows[-1].discount) == (StepType.LAST, 1)
         assert len(rows) - 1 == -(-300 // repeat)
@@ -109,7 +103,7 @@ def test_a_time_limit_cuts_an_episode_off_and_shows_its_last_tic(repeat: int) ->
 
 def test_a_true_end_is_bootstrapped_from_nothing() -> None:
     with opened("health_gathering_supreme") as environment:  # its floor kills
-        rows = episode(environment, 0)
+        rows = play_out(environment, lambda _: 0)
         assert environment.end == "game_over"
         assert (rows[-1].discount, rows[-2].discount) == (0, 1)
         assert rows[-1].reward < -90
