@@ -38,10 +38,8 @@ from tests.start_script import STAND_IN, Workplace, copy_project, free_port
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
 
-_BY_THE_CLOCK = [HealthCheck.too_slow]  # a busy machine must not fail a test
-settings.register_profile(
-    "project", deadline=None, derandomize=True, database=None, suppress_health_check=_BY_THE_CLOCK
-)
+_SLOW = [HealthCheck.too_slow]  # a busy machine must not fail a test
+settings.register_profile("project", deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW)
 settings.load_profile("project")
 
 _run_numbers = itertools.count()

@@ -29,6 +29,7 @@ from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment as a_moment
 from tests.processes import Processes
 from tests.small import SHORT_CHAIN
+from tests.start_script import free_port
 from tests.system import LEARNER, System
 
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
@@ -254,7 +255,7 @@ def test_curves_grow_through_restarts_of_everybody(
     folder = tmp_path / "results"
     options = [*SHORT_CHAIN, *"--T-max 10000000 --evaluation-interval 2000".split()]
     with System(own_server.port, run_name, folder, options) as system, Processes() as processes:
-        dashboard, address = start(processes, own_server.port, folder)
+        dashboard, address = start(processes, own_server.port, folder, "--port", str(free_port()))
 
         def wait_for_more() -> None:
             before = browser.value(NEWEST)

@@ -21,6 +21,7 @@ from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.memory.links import write_run
 from tests.processes import Processes
+from tests.start_script import free_port
 
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
 
@@ -98,14 +99,13 @@ def test_a_curve_of_one_point_is_seen_and_empty_choices_are_not(
 def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
     browser: Browser, redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
-    open_to_all = ["--host", "0.0.0.0", "--run-name", run_name]
+    open_to_all = ["--host", "0.0.0.0", "--port", str(port := free_port()), "--run-name", run_name]
     dashboard, address = start(processes, redis_port, tmp_path, *open_to_all)
-    port = urlsplit(address).port
     browser.open(f"http://127.0.0.1:{port}/?{urlsplit(address).query}")
     browser.wait_for("document.getElementById('title').textContent === 'No run yet'")
     dashboard.terminate()
     dashboard.finish()
-    start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
+    start(processes, redis_port, tmp_path, *open_to_all)
     browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
 
 

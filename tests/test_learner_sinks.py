@@ -140,12 +140,13 @@ def test_the_pins_are_what_the_errors_ask_for() -> None:
 
 def test_a_port_that_is_taken_is_named() -> None:
     need_extras("prometheus_client")
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with pytest.raises(
+    with (
+        socket.create_server(("127.0.0.1", port := free_port())),
+        pytest.raises(
             UserError, match=rf"^--metrics-host, --metrics-port: .* got 127.0.0.1:{port} \(Address already in use\)"
-        ):
-            check_sinks(SinkOptions(metrics_port=port))
+        ),
+    ):
+        check_sinks(SinkOptions(metrics_port=port))
     check_sinks(SinkOptions(metrics_port=port))
     with pytest.raises(UserError, match=r"^--metrics-host, .* got 192.0.2.1:\d+ \("):
         check_sinks(SinkOptions(metrics_port=port, metrics_host="192.0.2.1"))

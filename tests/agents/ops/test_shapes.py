@@ -81,7 +81,7 @@ def kinds(*shape: int) -> torch.Tensor:
         (lambda: losses.vmpo_losses(floats(7, 5), floats(7, 1), floats(7, 5), floats(), 0.1), ["(7, 5)", "(7, 1)"]),
         (lambda: value_loss(floats(7, 5), floats(7, 1), floats(7, 5)), ["(7, 5)", "(7, 1)"]),
         (
-            lambda: value_loss(*[floats(7, 5)] * 2, kinds(7, 5) > 0, None, ValueClip(floats(7, 1), 0.3)),
+            lambda: value_loss(floats(7, 5), floats(7, 5), kinds(7, 5) > 0, None, ValueClip(floats(7, 1), 0.3)),
             ["(7, 5)", "(7, 1)"],
         ),
     ],

@@ -91,8 +91,7 @@ def test_a_scrape_shows_the_newest_moment_on_loopback_alone() -> None:
 
 
 def test_a_port_that_is_taken_later_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", port := free_port())):
         sink = Guarded(PrometheusSink("pong", "127.0.0.1", port))
         sink.take(moment(1))
         sink.take(moment(2))
