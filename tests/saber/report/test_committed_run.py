@@ -1,6 +1,7 @@
-"""The logs in benchmarks/runs/double_q give the scores that README tells of them."""
+"""The logs in benchmarks/runs/munchausen give the scores that README tells of them."""
 
 import json
+from operator import itemgetter
 from pathlib import Path
 
 from tests.processes import run
@@ -9,15 +10,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_scores_that_readme_tells_come_from_the_logs_beside_it(tmp_path: Path) -> None:
-    code, _, errors = run("saber_report.py", "benchmarks/runs/double_q", "--output", tmp_path, seconds=300)
+    code, _, errors = run("saber_report.py", "benchmarks/runs/munchausen", "--output", tmp_path, seconds=300)
     assert (code, errors) == (0, "")
     report = json.loads((tmp_path / "saber.json").read_text())
     [agent] = report["games"]["crazy_climber"]["agents"].values()
     score = agent["marks"]["10000000"]["saber"]
     evaluations = {
         (Path(each["file"]).parts[-4], each["game"]): each["means"]["saber"]
-        for each in report["evaluations"]
-        if each["frames"] >= 10_000_000
+        for each in sorted(report["evaluations"], key=itemgetter("frames"), reverse=True)
+        if each["frames"] >= 10_000_000  # of later ones none
     }
     told = " ".join((ROOT / "README.md").read_text().split()).replace(" %", "%")
     assert f"{score['mean']:,.0f} points in its last 100 training episodes" in told
