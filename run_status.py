@@ -10,12 +10,10 @@ abandoned and counts as healthy. Within 30 seconds after the learner's start no 
 """
 
 import argparse
-import os
 import signal
 import sys
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, find_server
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.command_line import fail, unknown
 from rainbow_iqn_apex.options.parser import Parser, port
@@ -58,11 +56,10 @@ def _show(given: argparse.Namespace) -> None:
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     named = [name for name in ("host_redis", "port_redis") if getattr(given, name)]
-    options = RedisOptions(given.host_redis or "localhost", given.port_redis or DEFAULT_PORT, given.redis_url)
+    options = RedisOptions(redis_url=given.redis_url, **{name: getattr(given, name) for name in named})
     if errors := [*server_errors(options.host_redis, options.redis_url), *named_twice(options, named)]:
         raise UserError("\n".join(errors))
-    server = find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
-    sys.exit(show_runs(server, given.run_name, watch=given.watch, as_json=given.json))
+    sys.exit(show_runs(options, given.run_name, watch=given.watch, as_json=given.json))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 MOST = 1e300  # of a number, so that its square or a sum with others is worth computing
 MOST_SECONDS = 1 << 37  # since 1970, until the year 6325: datetime can show these
 
+MOST_COUNTED = 10**15  # beyond any round, version, environment, or step of a run
+Counted = Annotated[int, Meta(ge=0, lt=MOST_COUNTED)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # what an array can hold
 Whole = Annotated[int, Meta(ge=0, lt=2**53)]  # what a float can hold
 Number = Annotated[float, Meta(ge=-MOST, le=MOST)]

@@ -7,14 +7,13 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from rainbow_iqn_apex.common.schema import Word
-from rainbow_iqn_apex.memory.messages import MOST, Number
+from rainbow_iqn_apex.common.schema import MOST_COUNTED, Counted, Word
 from rainbow_iqn_apex.memory.rows import Arrays
 
 FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulator runs
 FRAMES_PER_MINUTE = 60 * FRAMES_PER_SECOND
 MARKS = (10_000_000, 50_000_000, 100_000_000, 200_000_000)  # frames over all actors at which SABER reports scores
-Score = Annotated[float, Meta(gt=-MOST, lt=MOST)]  # finite, and so are means and spreads
+Score = Annotated[float, Meta(gt=-MOST_COUNTED, lt=MOST_COUNTED)]  # finite, and so are means and spreads
 SCORE_EPISODES = 100  # consecutive training episodes whose mean is a score (Toromanoff et al. 2019)
 
 
@@ -27,26 +26,26 @@ def steps_in(seconds: float, action_repeat: int) -> float:
 class EpisodeRecord:
     """One finished episode; `T_actors`, `T_learner` and `actor` stay 0 where they are not known."""
 
-    T_actors: Number = 0  # agent steps over all actors when the episode ended
-    T_learner: Number = 0  # agent steps of the learner when it logged the episode
-    actor: Number = 0
-    env: Number = 0  # index within its actor
-    episode: Number = 0  # counted from 0 in each environment
+    T_actors: Counted = 0  # agent steps over all actors when the episode ended
+    T_learner: Counted = 0  # agent steps of the learner when it logged the episode
+    actor: Counted = 0
+    env: Counted = 0  # index within its actor
+    episode: Counted = 0  # counted from 0 in each environment
     score_5min: Score = 0.0  # sum of raw rewards in the first 5 minutes of game time
     score_30min: Score = 0.0
     score_saber: Score = 0.0  # of the whole episode, as long as SABER lets it last
-    length: Number = 0  # agent steps
+    length: Counted = 0  # agent steps
     end: Word = ""  # why it ended: "game_over", "stuck" or "time_limit"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "end", sys.intern(self.end))  # a few words, repeated in every record
+        object.__setattr__(self, "end", sys.intern(str(self.end)))  # a few words, repeated in every record
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedRecord(EpisodeRecord):
     """One finished episode of an evaluation actor; `T_actors` and `T_learner` are those of the run when it began."""
 
-    version: Number = 0  # of the weights that played all of it
+    version: Counted = 0  # of the weights that played all of it
 
 
 class EpisodeScore:

@@ -28,7 +28,7 @@ class Assembler:
         self._priorities = priorities
         self._later = later
         self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
-        self._states: list[Arrays] = []  # before those of them with which a window's first full stack ends, in order
+        self._states: list[Arrays] = []  # before the rows for which `_begins_stack` holds, oldest first
         self._padding = spec.prefix  # rows of that window before the first row of all
         self.version = 0  # of the weights that chose the newest action
 
@@ -42,7 +42,7 @@ class Assembler:
             state: the recurrent state before the row, [...] each, of the names that the spec gives.
         """
         if self._begins_stack(self._padding + len(self._rows)):
-            self._states.append({name: state[name] for name, _ in self.spec.state})
+            self._states.append({name: np.asarray(state[name]) for name, _ in self.spec.state})
         self._rows.append(
             {
                 "obs": row.obs,
@@ -64,7 +64,7 @@ class Assembler:
 
         For chunks that are sent at a round's end. `row` stands in the chunk as a LAST row, like the observation at
         which an episode was cut off: nothing is learned from it, and returns are bootstrapped from it. LAST rows fill
-        the rest. The next chunk begins with `row`; it must need no recurrent state before an earlier one.
+        the rest. The next chunk begins with `row`, so a spec with a recurrent state has no burn-in.
         """
         spec = self.spec
         kept = len(self._rows) + self._padding
@@ -109,13 +109,14 @@ class Assembler:
         del self._rows[:dropped]
 
     def _begins_stack(self, place: int) -> bool:
-        """Tell whether a row of the window has the state that belongs to it, or to a window that begins later."""
+        """Tell whether a row of the window ends the first full stack of this window, or of a later one."""
         later, rest = divmod(place - self.spec.stack + 1, self.spec.period)
-        return later >= 0 and not rest
+        return bool(self.spec.state) and later >= 0 and not rest
 
     @property
-    def _knows_state(self) -> bool:  # else the row that it is of came before all rows
-        return self._padding < self.spec.stack
+    def _knows_state(self) -> bool:
+        """False while the window's first full stack ends in the padding: the state before it is zero."""
+        return bool(self.spec.state) and self._padding < self.spec.stack
 
     def snapshot(self) -> Arrays:
         """Return everything that another assembler needs to go on: the rows of the unfinished window."""
@@ -126,18 +127,21 @@ class Assembler:
     def restore(self, arrays: Arrays, fields: dict[str, Field] | None = None) -> None:
         """Go on where `snapshot` was taken; raises ValueError for rows that are not of these `fields`, if given."""
         padding, count = (int(value) for value in arrays["counters"])
-        states = section(arrays, "state.")
+        states = section(arrays, "state.")  # those saved before commit a6e8b7b2 are of each row
         rows = {name: array for name, array in arrays.items() if name != "counters" and name[:6] != "state."}
         if not (0 <= padding <= self.spec.prefix and 0 <= count < self.spec.window - padding):
             raise ValueError(f"a window of {count} rows and {padding} before them")
-        known = sum(map(self._begins_stack, range(padding, padding + count)))
+        known = [place - padding for place in range(padding, padding + count) if self._begins_stack(place)]
+        states = {name: array[known] if array.shape[:1] == (count,) else array for name, array in states.items()}
         wanted = {name: ((count, *field.shape), field.dtype) for name, field in (fields or {}).items()}
-        of_states = {name: ((known, *field.shape), field.dtype) for name, field in self.spec.state}
-        if (count and wanted and forms(rows) != wanted) or (forms(states) != of_states if known else states):
+        of_states = {name: ((len(known), *field.shape), field.dtype) for name, field in self.spec.state}
+        if (count and wanted and forms(rows) != wanted) or (
+            forms(states) != of_states if known else any(map(len, states.values()))
+        ):
             raise ValueError("the rows of an unfinished window are of another kind")
         self._padding = padding
         self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]
-        self._states = [{name: array[i] for name, array in states.items()} for i in range(known)]
+        self._states = [{name: np.asarray(array[i]) for name, array in states.items()} for i in range(len(known))]
 
 
 def _stacked(rows: list[Arrays]) -> Arrays:

@@ -5,18 +5,17 @@ All messages of an actor are in one ordered log, so none overtakes another, and 
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from rainbow_iqn_apex.common.schema import parse
+from rainbow_iqn_apex.common.schema import MOST_COUNTED, Counted, parse
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.rows import section
 from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError
 
-MOST = 10**15  # beyond any round, version or environment
-Number = Annotated[int, Meta(ge=0, lt=MOST)]
+MOST = MOST_COUNTED
+Number = Counted
 Record = dict[str, bool | int | float | str]
 
 

@@ -1,6 +1,7 @@
 """Shows a server's runs: as pictures on a terminal, as aligned text in a pipe, as JSON for programs."""
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from rainbow_iqn_apex.memory.broker.access import Server
+from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
@@ -24,18 +25,19 @@ from rainbow_iqn_apex.monitoring.terminal.status import (
     newest_version,
     serving_lines,
 )
+from rainbow_iqn_apex.options.redis_options import RedisOptions
 
 _INTERVAL_S = 1.0
 _MOST_PROCESSES = 1000  # of a run in a table on a terminal
 _NONE = "no run"
 
 
-def show_runs(server: Server, run: str, *, watch: bool, as_json: bool) -> int:
+def show_runs(options: RedisOptions, run: str, *, watch: bool, as_json: bool) -> int:
     """Show the runs once, or each second until Ctrl-C; return the exit code: 0 all are healthy, 1 something is wrong.
 
     `run` is the name of the only run to show; empty: all. Raises UserError if the server does not answer.
     """
-    code = 1
+    code, server = 1, find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
     with (
         suppress(KeyboardInterrupt),
         closing(ServerReader(open_servers(server), f"{server.host}:{server.port}", run)) as reader,

@@ -62,13 +62,15 @@ def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
-        text = data.decode() if len(data) <= _MOST_BYTES else "\0"  # cut within a letter, perhaps
+        if len(data) > _MOST_BYTES:  # cut within a letter, perhaps
+            raise UserError(f"{OPTION}: {path}: expected a text of at most {_MOST_BYTES} bytes")
+        text = data.decode()
     except OSError as error:
         raise UserError(f"{OPTION}: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{OPTION}: {path}: expected a text in UTF-8") from error
     if "\0" in text:
-        raise UserError(f"{OPTION}: {path}: expected a text of at most {_MOST_BYTES} bytes")
+        raise UserError(f"{OPTION}: {path}: expected a text without NUL")
     return text
 
 

@@ -19,9 +19,8 @@ from msgspec import Meta
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.files import write_file
-from rainbow_iqn_apex.common.schema import Count, Word
+from rainbow_iqn_apex.common.schema import Count, Counted, Word
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, Score
-from rainbow_iqn_apex.memory.messages import Number
 from rainbow_iqn_apex.saber.results.training_log import format_line, header_of, names_of, parse_csv
 
 _INTERVAL_S = 1.0  # between writes of the CSV, which is written whole
@@ -32,12 +31,12 @@ _RETRY_S = 10.0
 class _Line:
     """A line of the CSV."""
 
-    episode: Number
+    episode: Counted
     seed: Count
     score_5min: Score
     score_30min: Score
     score_saber: Score
-    length: Number
+    length: Counted
     end: Word
 
 
