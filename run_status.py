@@ -59,7 +59,8 @@ def _show(given: argparse.Namespace) -> None:
     options = RedisOptions(redis_url=given.redis_url, **{name: getattr(given, name) for name in named})
     if errors := [*server_errors(options.host_redis, options.redis_url), *named_twice(options, named)]:
         raise UserError("\n".join(errors))
-    sys.exit(show_runs(options, given.run_name, watch=given.watch, as_json=given.json))
+    server = options.host_redis, options.port_redis, options.redis_url
+    sys.exit(show_runs(*server, given.run_name, watch=given.watch, as_json=given.json))
 
 
 def _parser() -> argparse.ArgumentParser:

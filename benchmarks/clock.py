@@ -55,7 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("agent", choices=AGENTS)
     running.add_argument("--game", required=True, help="of Atari")
     running.add_argument("--minutes", type=float, nargs="+", default=[], help="of training [30, without --frames]")
-    running.add_argument("--frames", type=float, nargs="+", default=[], help="of training, behind all minutes")
+    running.add_argument(
+        "--frames", type=float, nargs="+", default=[], help="of training; each is evaluated when it is reached"
+    )
     running.add_argument(
         "--variant", metavar="NAME=OPTIONS", default="", help="further options, and what a run with them is called"
     )

@@ -25,19 +25,19 @@ from rainbow_iqn_apex.monitoring.terminal.status import (
     newest_version,
     serving_lines,
 )
-from rainbow_iqn_apex.options.redis_options import RedisOptions
 
 _INTERVAL_S = 1.0
 _MOST_PROCESSES = 1000  # of a run in a table on a terminal
 _NONE = "no run"
 
 
-def show_runs(options: RedisOptions, run: str, *, watch: bool, as_json: bool) -> int:
+def show_runs(host: str, port: int, url: str, run: str, *, watch: bool, as_json: bool) -> int:
     """Show the runs once, or each second until Ctrl-C; return the exit code: 0 all are healthy, 1 something is wrong.
 
-    `run` is the name of the only run to show; empty: all. Raises UserError if the server does not answer.
+    Host, port and URL name the server as the options do; `run` names the only run to show, empty: all. Raises UserError
+    if the server does not answer.
     """
-    code, server = 1, find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
+    code, server = 1, find_server(host, port, url, os.environ)
     with (
         suppress(KeyboardInterrupt),
         closing(ServerReader(open_servers(server), f"{server.host}:{server.port}", run)) as reader,

@@ -101,6 +101,38 @@ def test_a_successor_goes_on_identically(name: str) -> None:
         check_same_future(assembler, successor, stream[moment:])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state.memory": None},
+        {"state.memory": np.zeros((3, 3), np.float32)},
+        {"state.memory": np.zeros((1, 3), np.float64)},
+        {"state.memory": np.zeros((), np.float32)},
+        {"state.other": np.zeros((1, 3), np.float32)},
+    ],
+)
+def test_states_of_another_kind_are_refused(wrong: dict[str, Array | None]) -> None:
+    spec = SPECS["r2d2"]
+    assembler = make_assembler(spec)
+    for row in random_rows(np.random.default_rng(1), spec.stack + 1, 1):
+        assembler.add(*row)
+    saved = {name: array for name, array in (assembler.snapshot() | wrong).items() if array is not None}
+    with pytest.raises(ValueError, match="the rows of an unfinished window are of another kind"):
+        make_assembler(spec).restore(saved)
+    make_assembler(spec).restore(assembler.snapshot())
+
+
+def test_states_of_each_row_which_older_releases_saved_are_read() -> None:
+    spec, stream = SPECS["r2d2"], random_rows(np.random.default_rng(2), 60, 1)
+    assembler, successor = make_assembler(spec), make_assembler(spec)
+    for row in stream[:23]:
+        assembler.add(*row)
+    saved = assembler.snapshot()
+    states = np.stack([state["memory"] for *_, state in stream[23 - saved["counters"][1] : 23]])
+    successor.restore(saved | {"state.memory": states})
+    check_same_future(assembler, successor, stream[23:])
+
+
 def check_same_future(one: Assembler, other: Assembler, stream: list[Moment]) -> None:
     for moment in stream:
         a, b = one.add(*moment), other.add(*moment)

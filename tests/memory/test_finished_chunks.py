@@ -13,6 +13,7 @@ from tests.memory.test_assembler import check_same_future
 MEMORY = (("memory", Field((5,), "float32")),)
 SPECS = {
     "one frame": ChunkSpec(1, 0, 6, 1, 6, 6, prioritised=False),
+    "burn-in without a state": ChunkSpec(2, 3, 4, 1, 4, 4, prioritised=False),
     "stacks and a state": ChunkSpec(3, 0, 5, 1, 5, 5, (("q", Field((2,), "float32")),), MEMORY, prioritised=False),
 }
 

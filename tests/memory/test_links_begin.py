@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -118,7 +119,10 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
     client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "TTL_MS", 400)
-    with actor_link(client, run_name) as actor, learner_link(client, run_name) as learner:
+    with actor_link(client, run_name) as actor, ExitStack() as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr(lease.Lease, "_keep", lambda *_: None)  # else it may renew what is deleted here
+            learner = stack.enter_context(learner_link(client, run_name))
         learner.write_progress("running", 0, 0, {})
         play(actor, 1)
         client.delete(learner.keys.learner_lease)
