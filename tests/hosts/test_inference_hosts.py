@@ -1,16 +1,18 @@
 """An actor and its inference server on two hosts, whose packets vanish without a reset."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.link import Asker
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from tests.deadline import wait_until
 from tests.hosts.network import Network, missing
-from tests.inference.serving import VECTOR, Served, Stream, assert_same, make, together, weights_of
+from tests.inference.serving import RUN_ID, VECTOR, Served, Stream, assert_same, make, together, weights_of
 
 pytestmark = [
     pytest.mark.redis,
@@ -34,7 +36,9 @@ def test_an_actor_goes_on_when_packets_vanish_and_the_server_forgets_it(
         ) as far,
         ExitStack() as others,
     ):  # fmt: skip
-        finder = ServerFinder(far.servers, Asker(0, evaluates=False), None, lambda: None)
+        client = others.enter_context(closing(connect("127.0.0.1", redis_port)))
+        client.ping()  # a connection of its own, as no way leads from inside to the server
+        finder = ServerFinder(InferenceServers(client, run_name, RUN_ID, 1), Asker(0, False), None, lambda: None)
         with network["player"].inside():
             policy = RemotePolicy(finder, 0, VECTOR.action)
         stream, state, expected = Stream(1), Arrays(), Arrays()
