@@ -135,9 +135,7 @@ class Assembler:
         states = {name: array[known] if array.shape[:1] == (count,) else array for name, array in states.items()}
         wanted = {name: ((count, *field.shape), field.dtype) for name, field in (fields or {}).items()}
         of_states = {name: ((len(known), *field.shape), field.dtype) for name, field in self.spec.state}
-        if (count and wanted and forms(rows) != wanted) or (
-            forms(states) != of_states if known else any(map(len, states.values()))
-        ):
+        if (count and wanted and forms(rows) != wanted) or ((known or states) and forms(states) != of_states):
             raise ValueError("the rows of an unfinished window are of another kind")
         self._padding = padding
         self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from rainbow_iqn_apex.common.schema import MOST_COUNTED, Counted, parse
+from rainbow_iqn_apex.common.schema import Counted, parse
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.rows import section
 from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError
 
-MOST = MOST_COUNTED
-Number = Counted
 Record = dict[str, bool | int | float | str]
 
 
@@ -30,22 +28,22 @@ class Episode:
 class Joined:
     """The actor starts without a saved state, at this round."""
 
-    round: Number
+    round: Counted
 
 
 @dataclass(frozen=True)
 class RoundEnd:
     """The actor has played this round and everything of it is in the log."""
 
-    round: Number
+    round: Counted
 
 
 Message = Chunk | Episode | Joined | RoundEnd
 
 
 class _ChunkMeta(Struct):
-    env: Number
-    version: Number
+    env: Counted
+    version: Counted
 
 
 def encode_message(message: Message) -> bytes:

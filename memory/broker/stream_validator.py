@@ -9,9 +9,10 @@ that round, or without lockstep from those in the run's record at Joined.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rainbow_iqn_apex.common.schema import MOST_COUNTED
 from rainbow_iqn_apex.memory.broker.transport import MAX_SEQUENCE
 from rainbow_iqn_apex.memory.chunk import Chunk
-from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError
 
 _UNFINISHED = 1000  # agent steps that an environment has made since its last chunk, at most
@@ -22,10 +23,10 @@ class ProgressBound(NamedTuple):
 
     round: int  # newest weights version
     steps: int  # agent steps over all actors
-    rows: int = MOST  # of one actor between the ends of two rounds; an episode counts as one
+    rows: int = MOST_COUNTED  # of one actor between the ends of two rounds; an episode counts as one
 
 
-UNBOUNDED = ProgressBound(MOST, MOST)
+UNBOUNDED = ProgressBound(MOST_COUNTED, MOST_COUNTED)
 
 
 @dataclass

@@ -56,7 +56,7 @@ class EpisodeLog:
         if lines:
             content = lines if anew else f"{header_of(self._type)}\n".encode() + lines
             try:
-                found = list(parse_csv(content, self._path, self._type))
+                found = parse_csv(content, self._path, self._type)
             except ValueError as error:
                 self._fault, found = error, []
             self._add(found)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.schema import parse_record
+from rainbow_iqn_apex.common.schema import MOST_COUNTED, parse_record
 from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.messages import MOST, Episode, Message, decode_message
+from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
 
@@ -71,7 +71,7 @@ class Evaluations:
         self._next = 0.0
         self._failed = False
         self._left_out = ThrottledCounter(
-            lambda new, count: f"Left out {new} evaluation episodes with a number beyond {MOST}, {count} so far"
+            lambda new, count: f"Left out {new} evaluation episodes with a number beyond {MOST_COUNTED}, {count} so far"
         )
 
     @property
@@ -109,7 +109,7 @@ class Evaluations:
             print(f"Evaluation scores are not read any more, until the next start: {error}", flush=True)
 
     def _is_numbered(self, entry: Entry) -> bool:
-        if entry.id.sequence <= MOST:
+        if entry.id.sequence <= MOST_COUNTED:
             return True
         self._left_out.more()
         return False

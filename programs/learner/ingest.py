@@ -5,13 +5,14 @@ from collections.abc import Generator, Iterable, Iterator
 import numpy as np
 
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.schema import MOST_COUNTED
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.messages import MOST, Episode
+from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.episodes import Episodes
 from rainbow_iqn_apex.programs.learner.pace import Pace
@@ -182,6 +183,6 @@ class Ingest:
 def _most_rows(limiter: RateLimiter, spec: ChunkSpec) -> int:
     """Return more rows than an actor sends in a round, also twice, with a lost end, or in episodes of a step."""
     if not limiter.synchronize:
-        return MOST
+        return MOST_COUNTED
     chunks = max(crew.env_steps for crew in limiter.crews) // spec.period + 2  # of an environment
     return 10 * chunks * spec.window * limiter.nb_env_per_actor

@@ -1,7 +1,7 @@
 """The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import takewhile
 from pathlib import Path
@@ -60,9 +60,9 @@ class TrainingLog:
         """Expect again the episodes logged after the file had this `size`; ignore a number that was never its size."""
         content = self.path.read_bytes()
         if content[:size].endswith(b"\n"):
-            self._set_records(_parse(content[:size], self.path, self.record_type))
+            self._set_records(parse_csv(content[:size], self.path, self.record_type))
             header = header_of(self.record_type).encode()
-            self._pending = _parse(header + b"\n" + content[size:], self.path, self.record_type)
+            self._pending = parse_csv(header + b"\n" + content[size:], self.path, self.record_type)
             self.size = min(size, len(content))
 
     def settle(self, nb_actor: int) -> None:
@@ -112,7 +112,7 @@ class TrainingLog:
 
 def read_records(path: Path) -> list[EpisodeRecord]:
     """Read a training log without changing it; leave out a last line without its newline, which is being written."""
-    return _parse(path.read_bytes(), path, EpisodeRecord)
+    return parse_csv(path.read_bytes(), path, EpisodeRecord)
 
 
 def _key(record: EpisodeRecord) -> tuple[int, int, int]:
@@ -143,7 +143,7 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, header + b"\n")
         return []
-    records = _parse(content, path, record_type)  # first: a foreign file is refused before anything is cut
+    records = parse_csv(content, path, record_type)  # first: a foreign file is refused before anything is cut
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         with path.open("r+b") as file:
@@ -152,26 +152,28 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
     return records
 
 
-def _parse(content: bytes, path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
-    return list(parse_csv(content, path, record_type))
-
-
-def parse_csv(content: bytes, path: Path, kind: type[Line]) -> Iterator[Line]:
-    """Yield the lines of a CSV of episodes; raises ValueError with one that is no episode."""
+def parse_csv(content: bytes, path: Path, kind: type[Line]) -> list[Line]:
+    """Return the lines of a CSV of episodes; raises ValueError with one that is no episode."""
     first, *lines = content.split(b"\n")
     if first != (header := header_of(kind)).encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
+    found = []
     for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
         try:
-            yield _parse_cells(line.decode("ascii").split(","), kind)
+            found.append(_parse_cells(line.decode("ascii").split(","), kind))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
+    return found
 
 
 def _parse_cells(cells: list[str], kind: type[Line]) -> Line:
     if len(cells) != len(names := names_of(kind)):
         raise ValueError(f"{len(cells)} values instead of {len(names)}")
-    return parse(dict(zip(names, cells, strict=True)), kind, strict=False)
+    line = parse(dict(zip(names, cells, strict=True)), kind, strict=False)
+    for name, cell in zip(names, cells, strict=True):
+        if isinstance(count := getattr(line, name), int) and cell != str(count):  # 7.0, 1e2
+            raise ValueError(f"{name} is not written as a whole number")
+    return line
 
 
 def _append_bytes(path: Path, data: bytes) -> None:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rainbow_iqn_apex.common.schema import MOST_COUNTED as MOST
 from rainbow_iqn_apex.memory.chunk import Chunk
-from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
 
 LIMIT = 1 << 16
 CHUNK = Chunk(

@@ -49,6 +49,8 @@ def _logs(header: str, line: bytes, more: list[bytes], other: bytes) -> Refused:
     for place, cell in (
         (0, b"-1"),
         (4, b"7.5"),
+        (4, b"7.0"),
+        (0, b"1e2"),
         (0, b"%d" % 2**62),
         (7, b"x"),
         (7, b"nan"),

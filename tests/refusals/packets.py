@@ -8,11 +8,12 @@ import numpy as np
 import torch
 import zstandard
 
+from rainbow_iqn_apex.common.schema import MOST_COUNTED as MOST
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
 from rainbow_iqn_apex.memory.wire import Tag
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder
