@@ -1,4 +1,4 @@
-"""The packages that some environments and the dashboard need: extras, looked for where one of these is asked for."""
+"""The packages that some environments need: extras, looked for where one of these is asked for."""
 
 import shlex
 import sys
@@ -12,7 +12,6 @@ PACKAGES = {
     "vizdoom": ("vizdoom>=1.3.2",),
     "football": ("envpool>=1.2.5",),
     "crafter": ("crafter>=1.8.3",),
-    "dashboard": ("starlette>=1.10", "uvicorn>=0.54"),
 }
 # They ask for packages that nothing here uses, such as NumPy 1 or another Gymnasium, and are installed without them: no
 # extras for pip.
@@ -21,7 +20,6 @@ _MODULES = {  # of the others it is one with the extra's name
     "mujoco": ("mujoco", "imageio"),
     "dm-control": ("shimmy", "dm_control", "mujoco", "imageio"),
     "football": ("envpool",),
-    "dashboard": ("starlette", "uvicorn"),
 }
 
 _OF_GYMNASIUM = ("mujoco", "dm-control", "minigrid")

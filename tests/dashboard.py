@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -21,8 +20,6 @@ from rainbow_iqn_apex.saber.results.training_log import HEADER, format_line
 from tests.browser import Browser
 from tests.memory.links import write_run as write_record
 from tests.processes import Process, Processes
-
-needs_dashboard = pytest.mark.skipif(bool(missing("dashboard")), reason=missing("dashboard"))
 
 
 def start(processes: Processes, port: int, folder: Path, *words: str, **options: Any) -> tuple[Process, str]:

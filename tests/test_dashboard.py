@@ -22,7 +22,7 @@ from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
-from tests.dashboard import EVIL, PROBLEM, ask, errors, needs_dashboard, start
+from tests.dashboard import EVIL, PROBLEM, ask, errors, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.monitoring.films import film
@@ -32,7 +32,7 @@ from tests.small import SHORT_CHAIN
 from tests.start_script import free_port
 from tests.system import LEARNER, System
 
-pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
+pytestmark = [pytest.mark.redis, needs_browser]
 
 NEWEST = "Math.max(0, ...(document.getElementById('scores').data ?? []).flatMap(t => t.name === 'mean' ? t.x : []))"
 NAMELESS = """[...document.querySelectorAll('input, select, video, [role=img], [role=region], figure h3 + div')]

@@ -16,14 +16,14 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Report, encode
 from tests.browser import Browser, needs_browser
-from tests.dashboard import PROBLEM, errors, moment, needs_dashboard, start
+from tests.dashboard import PROBLEM, errors, moment, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.memory.links import write_run
 from tests.processes import Processes
 from tests.start_script import free_port
 
-pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
+pytestmark = [pytest.mark.redis, needs_browser]
 
 
 def text_of(element: str) -> str:

@@ -1,5 +1,6 @@
 """The files that a fresh machine is set up from: pins, the Redis configuration, make_environment.sh."""
 
+import ast
 import contextlib
 import os
 import re
@@ -8,7 +9,7 @@ import socket
 import sys
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import psutil
@@ -34,6 +35,21 @@ def requirements() -> list[str]:
 
 def test_every_requirement_is_pinned() -> None:
     assert len(pins(requirements())) == len(requirements())
+
+
+@pytest.mark.parametrize("folder", ["agents", "common", "memory", "options", "programs", "saber"])
+def test_what_a_part_without_extras_imports_is_a_requirement(folder: str) -> None:
+    # Mutation: leave uvicorn, which the dashboard imports, out of requirements.txt.
+    found: set[str] = set()
+    for node in (node for path in (ROOT / folder).rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    packages = packages_distributions()
+    foreign = found - sys.stdlib_module_names - {"rainbow_iqn_apex"}
+    needed = {name.lower() for module in foreign for name in packages.get(module, [module])}
+    assert needed and needed - pins(requirements()).keys() == set()
 
 
 def test_conda_installs_the_same_versions() -> None:

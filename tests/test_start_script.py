@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 import redis
 
-from tests.dashboard import ask, needs_dashboard
+from tests.dashboard import ask
 from tests.deadline import wait_until
 from tests.start_script import ROOT, Workplace, go_on_with, is_listening
 
@@ -51,7 +51,6 @@ def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
 
 
 @pytest.mark.slow
-@needs_dashboard
 def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     # Mutation: leave out `_end_with_reader` of programs/dashboard/program.py.
     shutil.copy(ROOT / "dashboard.py", workplace.folder)
@@ -69,7 +68,6 @@ def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None
 
 
 @pytest.mark.slow
-@needs_dashboard
 def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown(workplace: Workplace) -> None:
     # Mutations: drop the lines without an address; leave a server of pages alone that has ended.
     (workplace.folder / "dashboard.py").write_text(
@@ -90,17 +88,14 @@ def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown
     assert not re.search(r"(?m)^\[dashboard\] *$", workplace.output)
 
 
-def test_without_gpu_and_dashboard_the_small_network_is_taken_and_the_run_goes_on(workplace: Workplace) -> None:
+def test_without_gpu_the_small_network_is_taken_and_the_run_goes_on(workplace: Workplace) -> None:
     workplace.find_gpus(0)
     workplace.preset = []
-    with (workplace.folder / "environments" / "extras.py").open("a") as extras:
-        extras.write("missing = lambda _: 'not here'\n")
     own = ["--hidden-size", "64", "--memory-capacity", "50000", "--T-max", "60000"]  # the last two fit no other preset
     passed_on = ["--port-redis", str(workplace.port), *own, "--preset", "cpu"]
     assert workplace.begin(*own) == ["launch_actor.py", "--id-actor", "0", *passed_on]
     assert workplace.argv("learner") == ["launch_learner.py", *passed_on]
     workplace.wait_for_line("start_learning_atari: no GPU: --preset cpu .* --preset paper .*")
-    workplace.wait_for_line("start_learning_atari: no dashboard: not here")
     workplace.stop()
 
 

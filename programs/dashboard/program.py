@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.text import reason
-from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs import standard_output
 from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
@@ -22,8 +21,6 @@ def run(argv: Sequence[str], description: str) -> None:
     """Serve the page until the user stops it; exit code 2 for a wrong command."""
     try:
         options, server = parse(argv, description)
-        if lacking := missing("dashboard"):
-            raise UserError(lacking)
         listener = listen(options)
     except UserError as error:
         command_line.fail(command_line.name_of(PROGRAM), error)

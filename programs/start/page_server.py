@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.sink_options import tensorboard_folder
 from rainbow_iqn_apex.programs.start.output import say
@@ -25,16 +24,12 @@ def _address_told(name: str, address: str) -> Callable[[bytes], bool]:
 
 
 def page_servers(args: Args) -> list[Process]:
-    """Return the dashboard, or name the extra that it lacks; and TensorBoard, if it is asked for."""
-    servers = []
-    if lacking := missing("dashboard"):
-        say(f"no dashboard: {lacking}")
-    else:
-        given = [name for name in ("host_redis", "port_redis", "redis_url") if name in args.given]
-        options = [f"--{name.replace('_', '-')}={getattr(args, name)}" for name in given]
-        run = [f"--path-to-results={args.path_to_results}", f"--run-name={args.name}"]
-        command = [*command_line.run_by("dashboard.py"), *run, *options]
-        servers.append(Process("dashboard", command, _address_told("the dashboard", r"Dashboard: (\S+)")))
+    """Return the dashboard; and TensorBoard, if it is asked for."""
+    given = [name for name in ("host_redis", "port_redis", "redis_url") if name in args.given]
+    options = [f"--{name.replace('_', '-')}={getattr(args, name)}" for name in given]
+    run = [f"--path-to-results={args.path_to_results}", f"--run-name={args.name}"]
+    command = [*command_line.run_by("dashboard.py"), *run, *options]
+    servers = [Process("dashboard", command, _address_told("the dashboard", r"Dashboard: (\S+)"))]
     if args.tensorboard:
         # It takes port 6006, or one of those that follow.
         folder = str(tensorboard_folder(args.path_to_results, args.task))

@@ -124,7 +124,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.mark.slow
-@dashboard.needs_dashboard
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_client_goes_on_or_ends_with_one_line(
     own_server: RedisServer, stack: ExitStack, processes: Processes, quiet_run: Result, tmp_path: Path, name: str

@@ -24,7 +24,7 @@ from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
 from rainbow_iqn_apex.programs.dashboard.present import present, task_of
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
-from tests.dashboard import ask, moment, needs_dashboard, start
+from tests.dashboard import ask, moment, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.memory.links import write_run
@@ -32,7 +32,7 @@ from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment as a_moment
 from tests.processes import Processes, run
 
-pytestmark = [pytest.mark.redis, needs_dashboard]
+pytestmark = pytest.mark.redis
 
 
 @pytest.fixture

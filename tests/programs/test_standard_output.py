@@ -9,7 +9,6 @@ import psutil
 import pytest
 
 from tests.conftest import RedisServer
-from tests.dashboard import needs_dashboard
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment
 
@@ -17,7 +16,7 @@ COMMANDS = [
     "launch_learner.py --print-completion fish",
     "saber_report.py --print-completion zsh",
     *(f"run_status.py --port-redis {{port}} {options}" for options in ("", "--json", "--json --watch")),
-    pytest.param("dashboard.py --print-completion bash", marks=needs_dashboard),
+    "dashboard.py --print-completion bash",
 ]
 
 
