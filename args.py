@@ -256,7 +256,8 @@ def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
     options, environment = find_agent(agent).options, _environment(values)
     pictures = _sees_pictures(options, values.get("env", EnvironmentOptions.env), environment)
-    named = preset_of(values.get("preset", "paper"), options, pictures=pictures)
+    capacity = values.get("memory_capacity")
+    named = preset_of(values.get("preset", "paper"), options, pictures=pictures, capacity=capacity)
     preset = {name: value for name, (value, _) in named.items()}
     chosen = (
         _defaults(options, values, environment)

@@ -55,6 +55,7 @@ class AgentOptions:
     VECTORS: ClassVar[dict[str, Any]] = {}  # of all options, where observations are vectors; with a preset, too
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
     FAST: ClassVar[Preset] = {}  # with `--preset fast`, which is refused where there is none
+    REPLAYS: ClassVar[bool] = False  # --memory-capacity is a replay's: a smaller one takes fewer of CPU's environments
     UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
     RATE_FALLS: ClassVar[bool] = False  # to 0 at --T-max; so it does with an option `rate_decay` that is True
     MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns

@@ -22,18 +22,34 @@ PRESETS: dict[str, Preset] = {
     },
     "fast": {},
 }
+_ROWS_EACH = 16_000  # of replay for an environment: two greedy episodes of Atari; with fewer, replay learned worse
 
 
-def preset_of(name: str, agent: type[AgentOptions], *, pictures: bool) -> Preset:
+def preset_of(name: str, agent: type[AgentOptions], *, pictures: bool, capacity: int | None = None) -> Preset:
     """Return the settings of a preset for an agent; none for an unknown name.
 
-    Where observations are no pictures, what the agent takes there stays: presets are made for pictures.
+    Where observations are no pictures, what the agent takes there stays: presets are made for pictures. A replay of
+    `capacity` rows, if the command chooses one, is shared by as many environments as it has enough rows for.
     """
     own = {"cpu": agent.CPU, "fast": agent.FAST}.get(name, {})
     common = PRESETS.get(name, {})
     kept = frozenset() if pictures else agent.VECTORS.keys()
     settings = own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
-    return {setting: value for setting, value in settings.items() if setting not in kept}
+    preset = {setting: value for setting, value in settings.items() if setting not in kept}
+    if pictures and capacity is not None and agent.REPLAYS and "nb_env_per_actor" in preset:
+        if (fitting := max(1, capacity // least_rows(preset))) < preset["nb_env_per_actor"][0]:
+            preset["nb_env_per_actor"] = (fitting, f"as many as --memory-capacity {capacity} has enough rows for")
+    return preset
+
+
+def least_rows(preset: Preset) -> int:
+    """Return how many rows of replay each environment should have at least.
+
+    A preset's own sizes were chosen by what was learned with them, so that fewer rows are enough for its settings.
+    """
+    if not {"memory_capacity", "nb_env_per_actor"} <= preset.keys():
+        return _ROWS_EACH
+    return min(_ROWS_EACH, preset["memory_capacity"][0] // preset["nb_env_per_actor"][0])
 
 
 def announce_preset(name: str, agent: type[AgentOptions], *, pictures: bool) -> str:
@@ -48,7 +64,8 @@ def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[st
     `settings` returns the value of an option in use.
     """
     lines = [f"Preset {name}:"]
-    for setting, (value, reason) in preset_of(name, agent, pictures=pictures).items():
+    preset = preset_of(name, agent, pictures=pictures, capacity=settings("memory_capacity"))
+    for setting, (value, reason) in preset.items():
         given = settings(setting)
         chosen = f"{flag_of(setting)} {given}"
         lines.append(f"  {chosen:<36} {reason}" if given == value else f"  {chosen:<36} given, in the place of {value}")

@@ -83,6 +83,10 @@ def test_a_log_beyond_maxmemory(
         ("--nb-actor 3 --nb-env-per-actor 5 --memory-capacity 240000", None),
         ("--agent impala --nb-env-per-actor 8", None),
         ("--agent r2d2 --preset cpu", None),
+        ("--preset cpu --memory-capacity 100000", None),
+        ("--preset cpu --memory-capacity 15999", "15999 rows of each environment (1 of them)"),
+        ("--preset cpu --memory-capacity 100000 --nb-env-per-actor 8", "12500 rows of each environment (8 of them)"),
+        ("--agent r2d2 --preset cpu --memory-capacity 25000", None),
         ("--agent r2d2 --preset cpu --nb-actor 2", "1562 rows of each environment (32 of them)"),
     ],
 )

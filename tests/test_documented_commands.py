@@ -25,7 +25,7 @@ from rainbow_iqn_apex import args, run_status, saber_report
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import completion
 from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
-from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.programs.sweep import program as sweep_program
 from rainbow_iqn_apex.saber.report import program as report_program
@@ -48,16 +48,16 @@ class Workplace(NamedTuple):
 Check = Callable[[tuple[str, ...], Workplace], object]  # raises for a command that its program would refuse
 
 
-def start_script(words: tuple[str, ...], place: Workplace) -> None:
+def start_script(words: tuple[str, ...], place: Workplace, gpus: int = 2) -> start_options.StartOptions:
     (place.folder / "hosts.txt").write_text("node1 4\n")
-    start_options.read(words[2:], {}, lambda: 2)
+    return start_options.read(words[2:], {}, lambda: gpus)
 
 
-def local_start(words: tuple[str, ...], _: Workplace) -> None:
+def local_start(words: tuple[str, ...], place: Workplace, gpus: int = 2) -> start_options.StartOptions:
     environment, agent, actors, environments, *more = words[2:]
     option = "--env" if ":" in environment else "--game"
     own = [option, environment, "--agent", agent, "--nb-actor", actors, "--nb-env-per-actor", environments]
-    start_options.read([*own, *more], {}, lambda: 2)
+    return start_script(("bash", "", *own, *more), place, gpus)
 
 
 def launcher(words: tuple[str, ...], _: Workplace) -> None:
@@ -332,6 +332,28 @@ def test_a_wrong_command_is_found(mutation: str, place: Workplace) -> None:
         rule = rule_of(command)
         assert callable(rule)
         rule(command.words, place)
+
+
+@pytest.mark.redis
+def test_no_command_plays_in_more_environments_than_replay_has_enough_rows_for(place: Workplace) -> None:
+    # Mutation: no fewer environments of the preset where the command gives --memory-capacity.
+    def settings(words: tuple[str, ...]) -> list[args.Args]:
+        if words[0] == "bash":  # the preset of a machine without a GPU, too
+            is_of_many = not {"--gpus", "--hosts"}.isdisjoint(words)  # another number of GPUs or actors
+            read = start_script if words[1] == "start_learning_atari.sh" else local_start
+            return [read(words, place, gpus).args for gpus in ((2,) if is_of_many else (0, 2))]
+        alone = [] if "--nb-actor" in words else ["--preset", "cpu"]  # as README advises for its two commands
+        return [args.parse([*words[2:], *alone], "", "")]
+
+    for command in COMMANDS:
+        if command.document == "docs/measured.md":  # what was measured
+            continue
+        if re.match(
+            r"bash (start_learning_atari|run_local)\.sh |python launch_(learner|actor)\.py", " ".join(command.words)
+        ):
+            for parsed in settings(prepared(command.words, place)):
+                agent: Any = SimpleNamespace(buffer="replay" if parsed.own.REPLAYS else "queue")
+                assert few_rows(parsed, agent) == "", command
 
 
 def test_every_rule_is_of_use() -> None:

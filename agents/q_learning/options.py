@@ -29,6 +29,7 @@ class QLearningOptions(AgentOptions):
         "target_update": (8000, "agent steps, 500 updates of so many; a short run has few periods"),
     }
 
+    REPLAYS: ClassVar[bool] = True
     NOISE_CALLS: ClassVar[int] = 0  # calls of `act` between two draws of noise; 0: --replay-frequency of them
     QUIET_BIASES: ClassVar[bool] = False  # biases begin with as little noise as weights
 

@@ -38,6 +38,7 @@ class R2d2Options(SequenceOptions):
         "memory_capacity": (50_000, "1.3 GB of frames, as sequences overlap"),
         "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
     }
+    REPLAYS: ClassVar[bool] = True
     UNUSED: ClassVar[frozenset[str]] = frozenset({"replay_frequency"})
     WAITS_FOR_ROWS: ClassVar[bool] = True
 

@@ -18,6 +18,7 @@ class SacOptions(SequenceOptions):
         "weight_synchro_frequency": 64, "memory_capacity": 1_000_000,
     }  # fmt: skip
     CPU: ClassVar[Preset] = {"architecture": ("data-efficient", "576 features of a picture in the place of 3136")}
+    REPLAYS: ClassVar[bool] = True
     UNUSED: ClassVar[frozenset[str]] = frozenset({"priority_weight", "final_priority_weight"})
     WAITS_FOR_ROWS: ClassVar[bool] = True  # an update stands for the same number of steps without lockstep, too
 

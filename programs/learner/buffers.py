@@ -16,10 +16,10 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import longest_held, most_chunks
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.options.presets import least_rows, preset_of
 from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
 
 _SIZES = frozenset({"memory_capacity", "nb_actor", "nb_env_per_actor"})
-_ROWS_EACH = 16_000  # of an environment: two greedy episodes of Atari; with fewer, replay learned worse
 
 
 class Held(NamedTuple):
@@ -45,10 +45,11 @@ def few_rows(args: Args, agent: Learnable) -> str:
     A preset's own sizes are taken as they are, as they were chosen by what was learned with them.
     """
     each = args.memory_capacity // args.nb_env
-    if agent.buffer != "replay" or each >= _ROWS_EACH or not args.given & _SIZES:
+    least = least_rows(preset_of(args.preset, type(args.own), pictures=args.sees_pictures))
+    if agent.buffer != "replay" or each >= least or not args.given & _SIZES:
         return ""
     return (
-        f"Replay has room for {each} rows of each environment ({args.nb_env} of them); below {_ROWS_EACH} it holds few "
+        f"Replay has room for {each} rows of each environment ({args.nb_env} of them); below {least} it holds few "
         "episodes of each, and learning may suffer: raise --memory-capacity, or play in fewer environments"
     )
 
