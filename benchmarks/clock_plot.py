@@ -5,14 +5,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib import ticker
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from benchmarks.learning_plot import COLOURS, STYLE
 from benchmarks.learning_report import number
+from rainbow_iqn_apex.saber.report.drawing import Axes, Figure, drawing_style, ticker
 from rainbow_iqn_apex.saber.results.atari_scores import GameScores
 
 _COLUMNS = 4  # of panels
@@ -26,7 +23,7 @@ def save(
     games = sorted({run["game"] for run in runs})
     colours = dict(zip(sorted({run["seed"] for run in runs}), cycle(COLOURS), strict=False))
     rows = -(-len(games) // _COLUMNS)
-    with mpl.rc_context(STYLE):
+    with drawing_style(STYLE):
         figure = Figure(figsize=(_WIDTH, rows * _HEIGHT + _LINE), layout="constrained")
         for place, game in enumerate(games, 1):
             axes = figure.add_subplot(rows, _COLUMNS, place)

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib import ticker
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+from rainbow_iqn_apex.saber.report.drawing import Axes, Figure, drawing_style, ticker
 
 LAST = 20  # episodes that a point of a curve, and a score, is the mean of
 MOST = 300  # dots of a run, and points of its curve: the committed file stays small
@@ -22,7 +20,7 @@ _COLUMNS = 3  # of panels
 _WIDTH, _HEIGHT, _LINE = 9.0, 2.1, 0.2  # inches: of all panels, of a panel, of a line of the legend
 _LABELS = 4  # in a line of the legend
 _BASELINES = {"random policy": ("random", "--"), "best constant action": ("best_constant_action", ":")}
-STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
+STYLE = {
     "svg.fonttype": "none",  # texts stay texts
     "svg.hashsalt": "learning",  # equal results give equal files
     "font.size": 8,
@@ -42,7 +40,7 @@ T = TypeVar("T")
 
 def save(runs: Sequence[dict[str, Any]], baselines: dict[str, Baseline], path: Path) -> None:
     """Write an SVG file of all runs, which are grouped by their game."""
-    with mpl.rc_context(STYLE):
+    with drawing_style(STYLE):
         draw(runs, baselines).savefig(path, metadata={"Date": None})
 
 

@@ -115,6 +115,8 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             and (top == "agents" or name.startswith(NOT_OF_THE_START)),
             "nobody knows of the start script": f"{name}.".startswith(START) and not is_start and folder != "tests",
             "memory/broker alone imports redis, and not all of it": top == "redis" and module not in REDIS,
+            "saber/report/drawing.py alone imports matplotlib": top == "matplotlib"
+            and module != "saber.report.drawing",
             "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
         }
         yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)
@@ -236,6 +238,7 @@ def test_a_circle_is_noticed() -> None:
         ("memory/broker/lease.py", "import redis"),
         ("memory/x.py", "from .. import agents"),
         ("saber/x.py", "import agents.ops.n_step"),
+        ("benchmarks/x.py", "from matplotlib.figure import Figure"),
         ("common/x.py", "from memory.rows import Row"),
         ("environments/x.py", "from saber.games import games"),
         ("options/x.py", "from agents.interface import Agent"),

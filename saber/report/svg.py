@@ -5,19 +5,16 @@ click in a legend are left out.
 """
 
 import io
-import logging
 import re
 import warnings
 from html import unescape
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib import ticker
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Picture
 
 from rainbow_iqn_apex.common.text import encodable
+from rainbow_iqn_apex.saber.report.drawing import Axes, drawing_style, ticker
+from rainbow_iqn_apex.saber.report.drawing import Figure as Picture
 from rainbow_iqn_apex.saber.report.styles import Figure
 from rainbow_iqn_apex.saber.results.colours import LIGHT
 
@@ -27,7 +24,7 @@ _MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x"
 _MARKERS |= {"pentagon": "p", "hexagon": "h", "triangle-down": "v"}
 _PLACES = {"start": (0, "left"), "middle": (0.5, "center"), "end": (1, "right")}  # share of the width, and alignment
 _CHARACTER, _SAMPLE, _LINE = 6.5, 50, 16  # points of a legend: mean width of a character, a line's sample, height
-_STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
+_STYLE = {
     "svg.fonttype": "none",  # texts stay texts
     "svg.hashsalt": "saber",  # equal figures give equal files
     "font.size": 11,
@@ -51,10 +48,9 @@ _STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
 
 def to_svg(figure: Figure, width: int, height: int) -> str:
     """Write the figure as a picture of this size [points], to which the lines of the legend are added."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where its font cache lies is of no interest
     layout = figure["layout"]
     file = io.StringIO()
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with drawing_style(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # measured with another font, and written as text
         picture = Picture(figsize=(width / 72, height / 72), layout="constrained")
         axes = picture.add_subplot()

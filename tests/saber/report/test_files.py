@@ -2,6 +2,8 @@
 
 import csv
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -14,10 +16,34 @@ from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.styles import plain_text
 from rainbow_iqn_apex.saber.report.svg import format_tick, to_svg
 from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, to_latex
+from tests.processes import ROOT, clean_environment
 from tests.saber.report.logs import ATARI57, results_of, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 SVG = "{http://www.w3.org/2000/svg}"
+DRAW = """
+import hashlib
+from pathlib import Path
+from benchmarks.learning_plot import STYLE
+from rainbow_iqn_apex.saber.report.drawing import Figure, drawing_style
+from rainbow_iqn_apex.saber.report.svg import to_svg
+axis = {"title": {"text": "x"}, "range": [0.0, 4.0]}
+line = {"name": "a", "x": [0, 1], "y": [0, 1], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}
+data = to_svg({"data": [line], "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300).encode()
+with drawing_style(STYLE):
+    figure = Figure()
+    figure.add_subplot().plot([0, 1])
+    figure.savefig("learning.svg", metadata={"Date": None})
+print(hashlib.sha256(data + Path("learning.svg").read_bytes()).hexdigest())
+"""
+HOSTILE = """backend: nonsense
+text.usetex: True
+savefig.bbox: tight
+font.size: 23
+lines.linewidth: 9
+axes.prop_cycle: cycler(color=["r"])
+no setting
+"""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +92,25 @@ def test_a_legend_shows_names_as_they_are(recwarn: pytest.WarningsRecorder) -> N
     picture = ET.fromstring(to_svg({"data": data, "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300))
     assert set(names) <= {element.text for element in picture.iter(f"{SVG}text")}
     assert not recwarn
+
+
+def test_figures_do_not_depend_on_the_users_matplotlib(tmp_path: Path) -> None:
+    # Mutations of drawing.py: leave MPLBACKEND, or MATPLOTLIBRC, as it is; leave out the defaults.
+    plain, hostile, unreadable = tmp_path, tmp_path / "hostile", tmp_path / "unreadable"
+    for folder, content in ((hostile, HOSTILE.encode()), (unreadable, b"\xff\xfe")):
+        folder.mkdir()
+        (folder / "matplotlibrc").write_bytes(content)
+    cases: list[tuple[Path, dict[str, str]]] = [(plain, {}), (hostile, {})]
+    cases += [(plain, {"MPLBACKEND": name}) for name in ("module://matplotlib_inline.backend_inline", "nonsense")]
+    cases += [(plain, {"MATPLOTLIBRC": str(folder)}) for folder in (hostile, unreadable)]
+    found = []
+    for folder, variables in cases:
+        environment = clean_environment() | {"PYTHONPATH": str(ROOT)} | variables
+        command = [sys.executable, "-W", "error", "-c", DRAW]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), variables
+        found.append(done.stdout)
+    assert len(set(found)) == 1
 
 
 def test_ticks_are_written_shortly() -> None:
