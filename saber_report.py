@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from rainbow_iqn_apex.options import completion, version
+from rainbow_iqn_apex.options.parser import path
 from rainbow_iqn_apex.programs import standard_output
 
 
@@ -31,7 +32,7 @@ def main() -> None:
 def _run() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "runs", type=Path, nargs="*", help="results folders, with all that is below them, or <game>.csv files"
+        "runs", type=path, nargs="*", help="results folders, with all that is below them, or <game>.csv files"
     )
     parser.add_argument(
         "--label",
@@ -41,7 +42,7 @@ def _run() -> None:
         help="name of the agent whose runs lie in this folder, which need not be named once more; may be given again "
         "for others [the agent and its preset, with settings that differ]",
     )
-    parser.add_argument("--output", type=Path, default=Path("results"), help="folder to write to [results]")
+    parser.add_argument("--output", type=path, default=Path("results"), help="folder to write to [results]")
     completion.offer(parser)
     version.offer(parser)
     given = parser.parse_args()

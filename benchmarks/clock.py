@@ -37,6 +37,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.options.parser import path
 from rainbow_iqn_apex.saber.games import check_game
 from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
@@ -63,10 +64,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     running.add_argument("--episodes", type=int, default=100, help="of the evaluation [%(default)s]")
     running.add_argument("--seed", type=int, default=123)
-    running.add_argument("--logs", type=Path, metavar="FOLDER", help="a new one, for logs that saber_report.py reads")
+    running.add_argument("--logs", type=path, metavar="FOLDER", help="a new one, for logs that saber_report.py reads")
     running.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [%(default)s]")
     reporting = commands.add_parser("report", help="print the table of all that were measured")
-    reporting.add_argument("--plot", type=Path, help="an SVG file, for curves of the default agent's half hours")
+    reporting.add_argument("--plot", type=path, help="an SVG file, for curves of the default agent's half hours")
 
 
 def measure(args: argparse.Namespace) -> tuple[()]:

@@ -24,6 +24,7 @@ import torch
 from benchmarks.environment_info import machine
 from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.options.parser import path
 
 Work = Callable[[], object]
 
@@ -124,7 +125,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare the file of results."""
-    parser.add_argument("--json", type=Path, help="file to write")
+    parser.add_argument("--json", type=path, help="file to write")
 
 
 def make_parser(name: str) -> argparse.ArgumentParser:

@@ -11,6 +11,18 @@ from typing import BinaryIO
 from rainbow_iqn_apex.common.errors import UserError
 
 
+def expand_home(text: str) -> Path:
+    """Return the path that a text names, with ~ or ~user at its beginning as a home folder.
+
+    A shell expands neither in `--option=~/x`, nor in a file of settings. Raises ValueError for a user without one.
+    """
+    found = os.path.expanduser(text)  # noqa: PTH111 - pathlib's own takes ./~x for ~x
+    if found.startswith("~"):
+        user = found.partition("/")[0]
+        raise ValueError(f"{user} has no home folder here; give the whole path, or ./{user} for a name")
+    return Path(found)
+
+
 def is_there(path: Path) -> bool:
     """Return whether a file or folder is there for this user; a name may be too long, or in a folder that is closed."""
     try:

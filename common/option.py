@@ -53,6 +53,7 @@ def option(
     short: str | None = None,
     flag: bool = False,
     listed: bool = False,
+    path: bool = False,
 ) -> T:
     """Return a dataclass field that is an option.
 
@@ -72,9 +73,10 @@ def option(
         short: another spelling.
         flag: a boolean that is usually given without a value.
         listed: a text of parts with commas between, which a configuration file may give as a list.
+        path: a text that is a path, or empty, in which ~ stands for the home folder; a Path needs no mark.
     """
     marks = {"shared": shared, "policy": policy, "evaluation": evaluation, "shape": shape, "machine": machine}
-    metadata = {"help": text, "short": short, "flag": flag, "listed": listed} | marks
+    metadata = {"help": text, "short": short, "flag": flag, "listed": listed, "path": path} | marks
     value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
     return value
 

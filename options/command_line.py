@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import expand_home
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.options import completion, version
-from rainbow_iqn_apex.options.parser import Parser
+from rainbow_iqn_apex.options.parser import Parser, path
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = (
@@ -126,7 +127,7 @@ def _parser(
                 *_spellings(f),
                 dest=f.name,
                 nargs="?" if f.metadata["flag"] else None,
-                type=Path if _type(f) is Path else str,
+                type=path if _is_path(f) else str,
                 choices=choices.get(f.name, f.metadata["bounds"].choices) or None,
                 metavar=_kind(f),
                 help=_help(f, defaults),
@@ -188,12 +189,16 @@ def fail(program: str, error: UserError, code: int = 2) -> NoReturn:
 
 
 def _kind(f: dataclasses.Field[Any]) -> str:
-    names = {bool: "BOOL", int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
-    return names.get(_type(f), "TEXT")
+    names = {bool: "BOOL", int: "INT", float: "FLOAT"}
+    return "PATH" if _is_path(f) else names.get(_type(f), "TEXT")
 
 
 def _type(f: dataclasses.Field[Any]) -> type:
     return Path if f.type == Path | None else f.type  # type: ignore[return-value]
+
+
+def _is_path(f: dataclasses.Field[Any]) -> bool:
+    return _type(f) is Path or bool(f.metadata["path"])
 
 
 def _help(f: dataclasses.Field[Any], defaults: dict[str, Any]) -> str:
@@ -216,7 +221,7 @@ def convert(f: dataclasses.Field[Any], text: str) -> Any:
         return _number(kind, text)
     if kind is Path and not text:
         raise ValueError("expected a path, got ''; the present folder is .")
-    return kind(text)
+    return kind(expand_home(text)) if text and _is_path(f) else kind(text)
 
 
 def _number(kind: type, text: str) -> Any:

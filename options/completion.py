@@ -6,8 +6,9 @@ script does not wait for shtab, which makes it.
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
+
+from rainbow_iqn_apex.options.parser import path
 
 OPTION = "--print-completion"
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -32,7 +33,7 @@ class _Print(argparse.Action):
         import shtab
 
         for action in parser._actions:
-            if action.type is Path:
+            if action.type is path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
         print(shtab.complete(parser, str(values)))
         parser.exit()

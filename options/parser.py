@@ -2,9 +2,11 @@
 
 import argparse
 import re
+from pathlib import Path
 from typing import NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import expand_home
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,6 +22,14 @@ def devices(text: str) -> tuple[int, ...]:
     if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text):
         raise argparse.ArgumentTypeError(f"expected device numbers separated by commas, got {text!r}")
     return tuple(map(int, text.split(",")))
+
+
+def path(text: str) -> Path:
+    """Return a path, in which ~ stands for the home folder, as a `type` of argparse."""
+    try:
+        return expand_home(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def port(text: str) -> int:

@@ -37,7 +37,8 @@ def preset_of(name: str, agent: type[AgentOptions], *, pictures: bool, capacity:
     settings = own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
     preset = {setting: value for setting, value in settings.items() if setting not in kept}
     if pictures and capacity is not None and agent.REPLAYS and "nb_env_per_actor" in preset:
-        if (fitting := max(1, capacity // least_rows(preset))) < preset["nb_env_per_actor"][0]:
+        fitting = max(1, capacity // least_rows(preset))
+        if fitting < preset["nb_env_per_actor"][0]:
             preset["nb_env_per_actor"] = (fitting, f"as many as --memory-capacity {capacity} has enough rows for")
     return preset
 
@@ -49,7 +50,7 @@ def least_rows(preset: Preset) -> int:
     """
     if not {"memory_capacity", "nb_env_per_actor"} <= preset.keys():
         return _ROWS_EACH
-    return min(_ROWS_EACH, preset["memory_capacity"][0] // preset["nb_env_per_actor"][0])
+    return min(_ROWS_EACH, int(preset["memory_capacity"][0]) // int(preset["nb_env_per_actor"][0]))
 
 
 def announce_preset(name: str, agent: type[AgentOptions], *, pictures: bool) -> str:

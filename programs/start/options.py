@@ -19,7 +19,7 @@ from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.environment_names import check_actors
-from rainbow_iqn_apex.options.parser import Parser, devices
+from rainbow_iqn_apex.options.parser import Parser, devices, path
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.machine_preset import preset_for
 from rainbow_iqn_apex.programs.start import hosts
@@ -196,7 +196,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of this script's own options, which help.txt explains."""
     parser = Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument("--gpus", type=devices, default=())
-    parser.add_argument("--hosts", type=Path)
+    parser.add_argument("--hosts", type=path)
     parser.add_argument("--windows", default="auto")
     parser.add_argument("--use-running-redis", action="store_true")
     return parser

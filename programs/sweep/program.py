@@ -10,7 +10,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.options import command_line, completion, version
-from rainbow_iqn_apex.options.parser import Parser, devices, port
+from rainbow_iqn_apex.options.parser import Parser, devices, path, port
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep import settings, slurm
 from rainbow_iqn_apex.programs.sweep.process import environment
@@ -75,10 +75,10 @@ def parser(description: str) -> Parser:
     parser = Parser(
         prog=command_line.name_of(PROGRAM), description=description, formatter_class=layout, allow_abbrev=False
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="what the sweep goes over (YAML)")
+    parser.add_argument("file", type=path, metavar="FILE", help="what the sweep goes over (YAML)")
     parser.add_argument("--at-once", type=_at_once, metavar="N", help="runs at the same time [1; --slurm: all]")
     parser.add_argument(
-        "--path-to-results", type=Path, metavar="FOLDER", help="where each run has a folder [results/<name of FILE>]"
+        "--path-to-results", type=path, metavar="FOLDER", help="where each run has a folder [results/<name of FILE>]"
     )
     parser.add_argument(
         "--gpus", type=devices, default=(), metavar="LIST", help="CUDA devices, which runs take in turn"

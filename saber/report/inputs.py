@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import is_there
+from rainbow_iqn_apex.common.files import expand_home, is_there
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
 from rainbow_iqn_apex.saber.report.runs import Run, read_runs, without_copies
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
@@ -40,13 +40,20 @@ def parse_label(text: str) -> Label:
     parts = text.split("=")
     for count in range(1, len(parts)):
         name, path = "=".join(parts[:count]).strip(), "=".join(parts[count:])
-        if name and name.isprintable() and path and is_there(Path(path)):
+        if name and name.isprintable() and path and is_there(folder := _folder(path)):
             if len(name) > _LONGEST_LABEL:
                 raise UserError(f"--label: expected a name of at most {_LONGEST_LABEL} characters, got {len(name)}")
-            return Label(name, Path(path))
+            return Label(name, folder)
     raise UserError(
         f"--label: expected NAME=FOLDER with a folder that exists, as in 'large batch=runs/b', got {text!r}"
     )
+
+
+def _folder(text: str) -> Path:
+    try:
+        return expand_home(text)
+    except ValueError as error:
+        raise UserError(f"--label: {error}") from error
 
 
 def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:

@@ -6,6 +6,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from rainbow_iqn_apex.options.parser import path
 from tests.conftest import RedisServer
 from tests.fuzz.run import fuzz
 from tests.fuzz.targets import targets
@@ -16,7 +17,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1_000_000, help="over all targets")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="name of a target, which gets all cases")
-    parser.add_argument("--keep", type=Path, help="folder for the cases that failed")
+    parser.add_argument("--keep", type=path, help="folder for the cases that failed")
     options = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory() as folder, closing(RedisServer(Path(folder))) as server:
