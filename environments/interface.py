@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
@@ -75,12 +76,22 @@ class Environment(Protocol):
         ...
 
     def restore(self, arrays: Arrays) -> None:
-        """Continue after the row that was current when the state was saved; the caller has to keep that row."""
+        """Continue after the row that was current when the state was saved; the caller has to keep that row.
+
+        Raises EpisodeLostError if the episode cannot be continued.
+        """
         ...
 
     def close(self) -> None:
         """Give back windows, files and processes."""
         ...
+
+
+class EpisodeLostError(RunError):
+    """The episode of a saved state cannot be continued, as where its actions, played again, lead elsewhere.
+
+    `restore` raises it. The caller cuts the episode off, and `reset` begins the next one.
+    """
 
 
 def first_row(obs: Array) -> Row:

@@ -1,12 +1,14 @@
 """The base of environments that can save no state: an episode is its seed and the actions since its reset."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
+from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.environments.interface import EpisodeLostError
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, MultiDiscrete, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
@@ -18,9 +20,9 @@ class ReplayedEnvironment(ABC):
     follows. Each episode gets a seed of its own, made from the environment's seed and the episode's number. `snapshot`
     saves these two together with the actions since the reset, and `restore` plays the actions again. Such a state is
     short, mostly a byte per choice, and four per number of a Box. It does not depend on where random numbers come from.
-    Restoring takes as long as the episode has taken to play. `restore` raises RunError if `begin` does not keep its
-    promise: in an environment that draws from elsewhere, or carries something over from one episode to the next, or in
-    one whose rounding errors grow, as those of MuJoCo do, on a machine that rounds in another way.
+    Restoring takes as long as the episode has taken to play. `restore` raises EpisodeLostError if `begin` does not keep
+    its promise: in an environment that draws from elsewhere, or carries something over from one episode to the next, or
+    in one whose rounding errors grow, as those of MuJoCo do, on a machine that rounds in another way.
     """
 
     spec: EnvironmentSpec
@@ -77,25 +79,36 @@ class ReplayedEnvironment(ABC):
         }
 
     def restore(self, arrays: Arrays) -> None:
-        """Play the saved episode again; raises RunError if that leads elsewhere."""
+        """Play the saved episode again; raises EpisodeLostError if that leads elsewhere."""
         begun = self.episode
         self._seed, self.episode = arrays["episode"].tolist()
         if not self.episode:
             if begun:
                 raise ValueError("a snapshot from before the first episode")
             return
-        self._begin()
-        for action in arrays["actions"].astype(self.spec.action.field.dtype):
-            if self.end:
-                self._deny(f"ended after {self.steps} of {len(arrays['actions'])} steps")
-            self.step(action)
+        field = self.spec.action.field
+        actions = arrays["actions"].astype(field.dtype)
+        if actions.shape[1:] != field.shape:
+            raise ValueError(f"actions of shape {actions.shape[1:]} instead of {field.shape}")
+        try:
+            self._begin()
+            for action in actions:
+                if self.end:
+                    break
+                self.step(action)
+        except (RunError, UserError, Stopped):
+            raise  # of an engine that has died, for instance
+        except Exception as error:  # noqa: BLE001 - other people's code, in a situation in which it never was
+            self._deny(f"failed at step {self.steps} of {len(actions)} ({name_error(error)})")
+        if self.steps < len(actions):
+            self._deny(f"ended after {self.steps} of {len(actions)} steps")
         # Not to the last bit: on another machine, a sine may be rounded differently.
         found, saved = (unpack(self.spec.observation, obs) for obs in (self._obs, arrays["obs"]))
         if not all(np.allclose(*pair, rtol=1e-3, atol=1e-4, equal_nan=True) for pair in zip(found, saved, strict=True)):
             self._deny(f"led elsewhere within {self.steps} steps")
 
-    def _deny(self, what: str) -> None:
-        raise RunError(
+    def _deny(self, what: str) -> NoReturn:
+        raise EpisodeLostError(
             f"{self.name} cannot be continued: played again with the same seed and actions, the episode {what}; "
             "the environment is another version of itself, or its seed does not decide everything"
         )

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.interface import ENDS, Environment, act, gained
+from rainbow_iqn_apex.environments.interface import ENDS, Environment, EpisodeLostError, act, gained
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.hindsight import Judge
@@ -19,6 +19,13 @@ class VectorStep(NamedTuple):
     rows: Rows  # to act on next
     ended: dict[int, Row]  # the LAST rows of episodes that ended where `rows` has the next FIRST one, by environment
     episodes: list[EpisodeRecord]  # of all episodes that ended
+
+
+class Restored(NamedTuple):
+    """Where environments continue from saved states."""
+
+    rows: Rows  # to act on next; LAST where an episode is cut off
+    lost: tuple[str, ...] = ()  # why each of these episodes ends here, as cut off and without a record
 
 
 class Vector(Protocol):
@@ -49,8 +56,8 @@ class Vector(Protocol):
         """Return the state, with which another process goes on."""
         ...
 
-    def restore(self, arrays: Arrays) -> Rows:
-        """Go on where `snapshot` saved the state of as many environments; returns the rows to act on next."""
+    def restore(self, arrays: Arrays) -> Restored:
+        """Continue where `snapshot` saved the state of as many environments."""
         ...
 
     def close(self) -> None:
@@ -59,14 +66,15 @@ class Vector(Protocol):
 
 
 class VectorEnvironment:
-    """Steps E environments that are made one by one; none of its `rows` is LAST.
+    """Steps E environments that are made one by one.
 
     vector = VectorEnvironment([make_environment(settings, seed) for seed in seeds])
     rows = vector.reset()
     while True:
         rows, ended, episodes = vector.step(choose(rows))
 
-    Every call is one agent step in each environment: a reset takes none.
+    Every call is one agent step in each environment. A reset takes none, and none of the `rows` is LAST, but for an
+    episode that `restore` cuts off: its next step is a reset.
     """
 
     is_divisible = True
@@ -96,6 +104,9 @@ class VectorEnvironment:
         stepped = range(len(self.environments)) if envs is None else envs
         for env, action in zip(stepped, actions, strict=True):
             environment = self.environments[env]
+            if self._rows[env].step_type == StepType.LAST:
+                self._rows[env] = self._begin(env)
+                continue
             row = self._checked(act(environment, action), StepType.MID, StepType.LAST)
             self._scores[env].add(gained(environment, row))
             if (end := getattr(environment, "end", "")) and row.step_type != StepType.LAST:
@@ -134,8 +145,8 @@ class VectorEnvironment:
             arrays |= {f"score{env}.{name}": array for name, array in score.snapshot().items()}
         return arrays
 
-    def restore(self, arrays: Arrays) -> Rows:
-        """Continue where `snapshot` saved the state of as many environments; returns the rows to act on next."""
+    def restore(self, arrays: Arrays) -> Restored:
+        """Continue where `snapshot` saved the state of as many environments; cut off what cannot be continued."""
         if len(arrays["episodes"]) != len(self.environments):
             raise ValueError(
                 f"a snapshot of {len(arrays['episodes'])} environments for a vector of {len(self.environments)}"
@@ -143,12 +154,17 @@ class VectorEnvironment:
         self._episodes = arrays["episodes"].tolist()
         rows = Rows(**section(arrays, "rows."))
         self._rows = [rows.row(env) for env in range(len(self.environments))]
+        lost = []
         for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
-            environment.restore(section(arrays, f"env{env}."))
             score.restore(section(arrays, f"score{env}."))
-            if getattr(environment, "end", ""):
+            try:
+                environment.restore(section(arrays, f"env{env}."))
+            except EpisodeLostError as error:
+                self._rows[env] = self._rows[env]._replace(step_type=StepType.LAST)
+                lost.append(str(error))
+            if getattr(environment, "end", "") and self._rows[env].step_type != StepType.LAST:
                 raise ValueError(f"the episode of environment {env} is over, and a snapshot is taken within one")
-        return Rows.stack(self._rows)
+        return Restored(Rows.stack(self._rows), tuple(lost))
 
     def close(self) -> None:
         """Close all environments."""

@@ -8,7 +8,7 @@ from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.gymnasium_vector.made import MadeVector, Returned
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
-from rainbow_iqn_apex.environments.vector import VectorStep
+from rainbow_iqn_apex.environments.vector import Restored, VectorStep
 from rainbow_iqn_apex.memory.hindsight import Judge
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType, section
 
@@ -99,7 +99,7 @@ class GymnasiumVector:
         arrays["episodes"] = np.array(self._episodes, np.int64)
         return arrays | {"starts": np.array([self._seed, self._starts], np.int64)}
 
-    def restore(self, arrays: Arrays) -> Rows:
+    def restore(self, arrays: Arrays) -> Restored:
         """Cut off the episodes that were running, and let the next step begin others."""
         if len(arrays["episodes"]) != self.count:
             raise ValueError(f"a snapshot of {len(arrays['episodes'])} environments for a vector of {self.count}")
@@ -108,7 +108,8 @@ class GymnasiumVector:
         rows = Rows(**section(arrays, "rows."))
         self._rows = [rows.row(env)._replace(step_type=StepType.LAST) for env in range(self.count)]
         self._first = self._begin()
-        return Rows.stack(self._rows)
+        why = f"{self._made.name} cannot be continued: a vector environment saves no state"
+        return Restored(Rows.stack(self._rows), (why,) * self.count)
 
     def close(self) -> None:
         """Close the vector."""

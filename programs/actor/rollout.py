@@ -11,7 +11,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.schema import Count, parse
-from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.common.text import counted, name_error
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.memory import wire
@@ -226,8 +226,8 @@ class Rollout:
         packet = wire.decode(saved.state, self._most_bytes(), wire.MAX_STATE_HEADER_BYTES)
         counts = parse(packet.meta, _Counts)
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
-        own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
-        for group, after in zip(self._groups, self._grouped(rows), strict=True):
+        own, restored = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
+        for group, after in zip(self._groups, self._grouped(restored.rows), strict=True):
             part = slice(group.envs.start, group.envs.stop)
             after.state = {name: array[part] for name, array in own.items()}
             output, state = self.policy.act(group.rows, {}, None, group.places)
@@ -242,7 +242,19 @@ class Rollout:
         if _DRAWN in arrays and self.policy.random_state() is not None:
             self.policy.restore_random_state(arrays[_DRAWN])
         self.step, self.first_episode = counts.step, counts.first_episode
+        self._report(restored.lost)
         return ResumePoint(counts.round, counts.round_step)
+
+    def _report(self, lost: tuple[str, ...]) -> None:
+        """Print that episodes end as cut off, with the reason of the first."""
+        if not lost:
+            return
+        promise = "; lockstep no longer promises the same bytes for this run"
+        print(
+            f"Actor {self._args.id_actor} cuts off {counted(len(lost), 'episode')}, as truncated and without a score: "
+            f"{lost[0]}{promise * self._args.synchronize_actors_with_learner}",
+            flush=True,
+        )
 
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""

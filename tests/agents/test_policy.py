@@ -1,5 +1,6 @@
 """A policy alone plays; what a learner publishes reaches it whole, and its outputs name the weights behind them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,20 +14,22 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.foreign_snapshot import misfits
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
+from rainbow_iqn_apex.environments.interface import EpisodeLostError
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
-from rainbow_iqn_apex.memory.messages import Message
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+from rainbow_iqn_apex.memory.messages import Episode, Message
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.chain.environment import ChainEnvironment
-from tests.small import FAMILIES, SHORT_CHAIN, TINY
+from tests.small import FAMILIES, FREE, SHORT_CHAIN, TINY
 
 CPU = torch.device("cpu")
 LENGTH = 5
+FIRST, MID, LAST = StepType
 
 
 class Remote(Policy):
@@ -45,9 +48,9 @@ class Remote(Policy):
         assert not weights, f"its weights are elsewhere, not those of version {version}"
 
 
-def rollout_of(policy: Policy) -> Rollout:
-    args = options.parse([*SHORT_CHAIN, *"--nb-env-per-actor 2 --id-actor 0".split()], "test", "")
-    return Rollout(args, policy, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+def rollout_of(policy: Policy, kind: type[ChainEnvironment] = ChainEnvironment, mode: Sequence[str] = ()) -> Rollout:
+    args = options.parse([*SHORT_CHAIN, *"--nb-env-per-actor 2 --id-actor 0".split(), *mode], "test", "")
+    return Rollout(args, policy, VectorEnvironment([kind(seed) for seed in range(2)]))
 
 
 def chunks_of(messages: list[Message]) -> list[Chunk]:
@@ -71,6 +74,29 @@ def test_a_policy_alone_plays_and_its_chunks_carry_the_versions_that_it_names() 
         for each in (rollout, other)
     ]
     assert rewards[0] == rewards[1] != []
+
+
+@pytest.mark.parametrize("mode", [[], [*FREE, "--force"]], ids=["lockstep", "free"])
+def test_an_episode_that_cannot_be_continued_ends_as_cut_off(
+    mode: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutations: the saved MID row; an episode in the log; lockstep's promise as if nothing had happened.
+    class Lost(ChainEnvironment):
+        def restore(self, arrays: Arrays) -> None:
+            raise EpisodeLostError(f"no way to {len(arrays)} arrays")
+
+    one, other = rollout_of(Remote(), mode=mode), rollout_of(Remote(), Lost, mode=mode)
+    for step in range(5):  # episodes of three steps
+        one.play(step, step)
+    other.restore(Saved(one.snapshot(ResumePoint(0, 5)), 0))
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1 and "no way" in printed and ("promises" in printed) == (not mode)
+    messages = [message for step in range(5, 9) for message in other.play(step, step)]
+    for chunk in (chunks := chunks_of(messages)):
+        assert chunk.rows["step_type"].tolist() == [MID, LAST, FIRST, MID, MID, LAST]
+        assert chunk.rows["discount"].tolist() == [1, 1, 1, 1, 1, 0]
+    found = [message.record for message in messages if isinstance(message, Episode)]
+    assert [(record["episode"], record["length"]) for record in found] == [(1, 3)] * len(chunks) == [(1, 3)] * 2
 
 
 @pytest.mark.parametrize("name", ["rainbow_iqn", *FAMILIES])

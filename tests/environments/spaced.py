@@ -106,6 +106,12 @@ class Scene(gymnasium.Env[Any, Any]):
         return {"camera": camera.astype(np.uint8), "lamp": int(self.np_random.integers(3)), "speed": speed}
 
 
+def make_normalised() -> gymnasium.Env[Any, Any]:
+    """Make a pole whose observations depend on all that its environment has shown: no seed decides that."""
+    return gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1").unwrapped)
+
+
+gymnasium.register("Normalised-v0", "tests.environments.spaced:make_normalised", max_episode_steps=500)
 gymnasium.register("Scene-v0", "tests.environments.spaced:Scene")
 gymnasium.register("Goal-v0", "tests.environments.spaced:Goal")
 gymnasium.register("Locks-v0", "tests.environments.spaced:Locks")

@@ -105,7 +105,8 @@ def test_a_restored_vector_cuts_off_what_was_running(mode: str) -> None:
     saved = played.snapshot()
     again = vector(f"{COUNTING}{mode}-v0", seed=1)
     again.reset()
-    cut = again.restore(saved)
+    cut, lost = again.restore(saved)
+    assert len(lost) == ENVS
     assert cut.step_type.tolist() == [StepType.LAST] * ENVS
     assert np.array_equal(cut.obs, rows.obs) and np.array_equal(cut.discount, rows.discount)
     begun, ended, episodes = again.step([1] * ENVS)
@@ -188,16 +189,20 @@ def test_envpools_vector_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.redis
 @pytest.mark.slow
-def test_a_run_plays_a_vector_and_goes_on_after_a_kill(redis_port: int, run_name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("env", ["gymnasium-vector:CartPole-v1", "gymnasium:tests.environments.spaced:Normalised-v0"])
+def test_a_run_whose_episodes_cannot_be_continued_goes_on_after_a_kill(
+    env: str, redis_port: int, run_name: str, tmp_path: Path
+) -> None:
     words = (
-        "--env gymnasium-vector:CartPole-v1 --agent impala --history-length 1 --unroll-length 5 --batch-size 4 "
+        f"--env {env} --agent impala --history-length 1 --unroll-length 5 --batch-size 4 "
         "--hidden-size 16 --T-max 3000 --log-interval 500 --nb-env-per-actor 4 --learner-threads 1 --disable-cuda"
     )
     with System(redis_port, run_name, tmp_path, words.split()) as system:
         system.wait_for(LEARNER, "T = 1000 ")
         system.restart("0", signal.SIGKILL)
         assert system.learner.finish(400) == 0, system.last_words()
-        assert "goes on after" in system.printed("0")
-    records = read_records(tmp_path / "CartPole-v1.csv")
+        assert system.printed("0").count("cuts off") == 1 and "goes on after" in system.printed("0")
+    (file,) = tmp_path.glob("*-v?.csv")
+    records = read_records(file)
     assert {record.env for record in records} == set(range(4))
     assert all(record.score_saber == record.length >= 8 for record in records), "no episode has steps of another"

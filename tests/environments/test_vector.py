@@ -94,7 +94,7 @@ def test_a_restored_vector_continues_rows_scores_and_numbers(games: tuple[str, .
     for chosen in actions(before, envs, seed=1) % most:
         rows = vector.step(chosen).rows
     assert vector.snapshot()["score0.scores"].any() == bool(before)
-    restored = other.restore(vector.snapshot())
+    restored = other.restore(vector.snapshot()).rows
     assert all(np.array_equal(*pair) for pair in zip(rows, restored, strict=True))
     assert [array.dtype for array in restored] == [array.dtype for array in rows]
     for chosen in actions(60, envs, seed=2) % most:
@@ -123,7 +123,7 @@ def test_an_environment_need_not_say_that_no_episode_has_ended() -> None:
 
     vector = VectorEnvironment([ChainEnvironment(0)])
     rows = vector.reset()
-    assert np.array_equal(VectorEnvironment([Unsaid(1)]).restore(vector.snapshot()).obs, rows.obs)
+    assert np.array_equal(VectorEnvironment([Unsaid(1)]).restore(vector.snapshot()).rows.obs, rows.obs)
 
 
 class Mistaken(ChainEnvironment):
