@@ -28,12 +28,15 @@ _EXIT_CODES = (
     "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged; "
     "3 inference server lost in lockstep."
 )
-_COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
+CALLED_AS = "RAINBOW_CALLED_AS"  # variable: what its user has called instead of the start script's module
+COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
     "start_learning_atari.sh": "apex-train",
     "launch_learner.py": "apex-learner",
     "launch_actor.py": "apex-actor",
     "launch_inference.py": "apex-inference",
     "test_multiple_seed.py": "apex-eval",
+    "saber_report.py": "apex-report",
+    "run_status.py": "apex-status",
     "dashboard.py": "apex-dashboard",
     "sweep.py": "apex-sweep",
 }
@@ -162,20 +165,20 @@ def compose(program: str, values: dict[str, Any]) -> str:
 
 def name_of(program: str) -> str:
     """Return the name of a program as its user knows it: a script, or the command if that is what runs."""
-    return _COMMANDS[program] if _is_command() else program
+    return COMMANDS[program] if _is_command() else program
 
 
 def run_by(program: str) -> list[str]:
     """Return the words that run a script, from any folder, or the command in its place, beside the one that runs."""
     if _is_command():
-        return [sys.executable, str(Path(sys.argv[0]).with_name(_COMMANDS[program]))]
+        return [sys.executable, str(Path(sys.argv[0]).with_name(COMMANDS[program]))]
     if Path(program).is_file():
         return [sys.executable, program]
     return [sys.executable, "-m", f"rainbow_iqn_apex.{program.removesuffix('.py')}"]
 
 
 def _is_command() -> bool:
-    return Path(sys.argv[0]).name in _COMMANDS.values()
+    return Path(sys.argv[0]).name in COMMANDS.values()
 
 
 def fail(program: str, error: UserError, code: int = 2) -> NoReturn:

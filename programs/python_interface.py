@@ -15,6 +15,7 @@ from rainbow_iqn_apex import args
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.options.command_line import CALLED_AS
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
@@ -62,8 +63,8 @@ def train(**options: Any) -> Path:
     parsed = parse_for_start(_words(given | unjudged))
     words = _words({"windows": "none"} | options)
     process = subprocess.Popen(
-        [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "train()", *words],
-        env=environment(),
+        [sys.executable, "-m", "rainbow_iqn_apex.programs.start", *words],
+        env=environment() | {CALLED_AS: "train()"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

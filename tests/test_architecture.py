@@ -315,4 +315,4 @@ def test_a_way_to_run_code_is_noticed(text: str) -> None:
 def test_the_package_is_made_of_links() -> None:
     # Mutation: a tool that replaces files, such as `perl -pi`, over all of `git ls-files`: two copies of args.py.
     copies = [path.name for path in (ROOT / PACKAGE).iterdir() if not path.is_symlink()]
-    assert set(copies) <= {"__init__.py", "__pycache__"}
+    assert set(copies) <= {"__init__.py", "__main__.py", "__pycache__"}

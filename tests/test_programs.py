@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import IntervalLog, launch_command
 from tests.chain.environment import ChainEnvironment
 from tests.deadline import wait_until
+from tests.processes import ROOT, clean_environment
 from tests.processes import run as run_program
 from tests.small import CHAIN, FREE, save_untrained
 from tests.system import LEARNER, Run
@@ -140,11 +142,28 @@ def test_every_program_has_a_version() -> None:
     module = "rainbow_iqn_apex.programs."
     for name, words in (
         *((f"{name}.py", [f"{name}.py"]) for name in names.split()),
-        ("start_learning_atari.sh", ["-m", f"{module}start", "start_learning_atari.sh"]),
+        ("start_learning_atari.sh", ["-m", f"{module}start"]),
         ("apex-redis", ["-c", f"from {module}redis_program import main; main()"]),
         ("launch_learner.py", ["launch_learner.py", "--game", "pong"]),
     ):
         assert re.fullmatch(f"{name}{line}", run_program(*words, "--version").succeeded())
+
+
+def test_the_start_script_answers_on_standard_output_alone() -> None:
+    # Mutations: let make_environment.sh print there; take the first word for the script's name.
+    words, environment = ["start_learning_atari.sh"], clean_environment() | {"RAINBOW_VENV": sys.prefix}
+    for option, first in (("--version", "start_learning_atari.sh "), ("--print-completion=bash", "# AUTOMATICALLY ")):
+        ended = run_program(*words, *option.split("="), program="bash", environment=environment)
+        assert ended.code == 0 and ended.out.startswith(first) and "make_environment: " in ended.errors
+    usage = run_program("-m", "rainbow_iqn_apex.programs.start", "--help").succeeded()
+    assert usage.startswith("usage: python -m rainbow_iqn_apex.programs.start [OPTION ...]\n")
+
+
+def test_the_package_lists_its_programs() -> None:
+    listed = [line.split()[:2] for line in run_program("-m", "rainbow_iqn_apex").succeeded().splitlines()[2:]]
+    commands = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].keys() - {"apex-redis"}
+    assert {command for _, command in listed} == commands
+    assert all((ROOT / script).is_file() for script, _ in listed)
 
 
 def test_too_small_a_memory_limit_is_one_line() -> None:

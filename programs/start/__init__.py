@@ -1,4 +1,4 @@
-"""The start script: a Redis server, the learner and the actors, started, watched and stopped together.
+"""Start a Redis server, the learner and the actors; watch them, and stop them together.
 
 `start_learning_atari.sh` makes the environment and runs this package in it; installed, `apex-train` runs it in the
 environment that it lies in. `supervisor.py` has the loop.

@@ -1,6 +1,7 @@
 """Run the start script: from its command line to its exit code."""
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -28,8 +29,9 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
     was called, before those of its options. By the clock, a process that fails has worked long enough to start again.
     """
     standard_output.provide()
-    if command_line.asks_for_help(words):  # of apex-train; the script answers without an environment
-        print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", options.PROGRAM, 1), end="")
+    if command_line.asks_for_help(words):  # of apex-train or this module; the script needs no environment for it
+        called_as = shlex.join([Path(script[0]).name, *script[1:]])
+        print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", called_as, 1), end="")
         return 0
     version.answer(options.PROGRAM, words)
     try:

@@ -28,7 +28,7 @@ class Process:
         self.run = run
         own = [f"--path-to-results={run.folder}", f"--port-redis={state.port}", "--windows=none"]
         own += [] if gpu is None else [f"--gpus={gpu}"]
-        command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "start_learning_atari.sh", *run.words, *own]
+        command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", *run.words, *own]
         with lock, (run.folder / LOG).open("ab") as log:
             self._begins = log.tell()  # what stands before is of other starts
             self.popen = subprocess.Popen(

@@ -1,0 +1,20 @@
+"""List the programs: python -m rainbow_iqn_apex."""
+
+from importlib import import_module
+
+from rainbow_iqn_apex.options.command_line import COMMANDS
+
+_MODULES = {"start_learning_atari": "programs.start"}  # of a script that is none itself
+
+
+def main() -> None:
+    """Print each program's script, its command and the first line of its documentation."""
+    print("Each program is a script of a checkout and a command of an installed package, and takes --help:\n")
+    for script, command in COMMANDS.items():
+        name = script.partition(".")[0]
+        text = str(import_module(f"{__package__}.{_MODULES.get(name, name)}").__doc__)
+        print(f"{script:24} {command:15} {text.partition(chr(10))[0]}")
+
+
+if __name__ == "__main__":
+    main()
