@@ -7,7 +7,7 @@ from rainbow_iqn_apex.programs import stopping
 
 def main() -> None:
     """Serve the page until Ctrl-C; exit code 2 for a wrong command."""
-    stopping.end_at_once()  # also during the imports that follow
+    stopping.end_at_once()  # first: the imports that follow take a second
     from rainbow_iqn_apex.options import command_line
     from rainbow_iqn_apex.programs import standard_output
     from rainbow_iqn_apex.programs.dashboard.program import run

@@ -1,11 +1,13 @@
 """Play games and send the experience to the learner through Redis; an evaluation actor sends its scores alone."""
 
-from rainbow_iqn_apex.programs import processor, stopping
+from rainbow_iqn_apex.programs import stopping
 
 
 def main() -> None:
     """Run an actor; installed, apex-actor does."""
-    stopping.end_at_once()  # also during the imports that follow, which take seconds
+    stopping.end_at_once()  # first: the imports that follow take seconds
+    from rainbow_iqn_apex.programs import processor
+
     processor.prepare()
     from rainbow_iqn_apex.programs.launch import run_program
 

@@ -1,11 +1,13 @@
 """Train an agent on the experience that actors send through Redis."""
 
-from rainbow_iqn_apex.programs import processor, stopping
+from rainbow_iqn_apex.programs import stopping
 
 
 def main() -> None:
     """Run the learner; installed, apex-learner does."""
-    stopping.end_at_once()  # also during the imports that follow, which take seconds
+    stopping.end_at_once()  # first: the imports that follow take seconds
+    from rainbow_iqn_apex.programs import processor
+
     processor.prepare()
     from rainbow_iqn_apex.programs.launch import run_program
 

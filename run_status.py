@@ -18,7 +18,7 @@ from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.command_line import fail, unknown
 from rainbow_iqn_apex.options.parser import Parser, port
 from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
-from rainbow_iqn_apex.programs import standard_output
+from rainbow_iqn_apex.programs import standard_output, stopping
 
 _JSON = """
 JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "note": text,
@@ -34,7 +34,7 @@ as inference/clients. What is not known is null.
 
 def main() -> None:
     """Read the command line and show the runs."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is shown yet: end without a traceback
+    stopping.end_at_once()
     parser = _parser()
     with standard_output.checked(parser.prog):
         _run(parser)

@@ -8,13 +8,14 @@ saber_tables/ the numbers as CSV, and the tables of scores and of the agents' di
 """
 
 import argparse
+import signal
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.parser import path
-from rainbow_iqn_apex.programs import standard_output
+from rainbow_iqn_apex.programs import standard_output, stopping
 
 
 def main() -> None:
@@ -22,6 +23,8 @@ def main() -> None:
 
     Installed, apex-report does this.
     """
+    stopping.end_at_once()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C leaves no half-written file
     try:
         with standard_output.checked(Path(sys.argv[0]).name):
             _run()

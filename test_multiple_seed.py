@@ -3,12 +3,14 @@
 What belongs to its network and policy is read from the snapshot: the defaults below do not apply to these.
 """
 
-from rainbow_iqn_apex.programs import processor, stopping
+from rainbow_iqn_apex.programs import stopping
 
 
 def main() -> None:
     """Run the evaluation; installed, apex-eval does."""
-    stopping.end_at_once()  # also during the imports that follow, which take seconds
+    stopping.end_at_once()  # first: the imports that follow take seconds
+    from rainbow_iqn_apex.programs import processor
+
     processor.prepare()
     from rainbow_iqn_apex.programs.launch import run_program
 

@@ -11,6 +11,7 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT
 from rainbow_iqn_apex.options import command_line, completion, version
 from rainbow_iqn_apex.options.parser import Parser, port
+from rainbow_iqn_apex.programs import stopping
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 
 _PROGRAM = "apex-redis"
@@ -19,6 +20,7 @@ _RESULTS = Path("results")
 
 def main() -> None:
     """Become the server; exit code 2 for a wrong command, 1 if there is no server."""
+    stopping.end_at_once()
     parser = Parser(_PROGRAM, description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "--port-redis", "-p_red", type=port, default=DEFAULT_PORT, metavar="PORT", help=f"its port [{DEFAULT_PORT}]"

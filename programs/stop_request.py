@@ -5,8 +5,8 @@ import signal
 import time
 
 from rainbow_iqn_apex.common.errors import Stopped
+from rainbow_iqn_apex.common.signals import STOP_SIGNALS
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAUSE_S = 0.1
 ENDS_WITH = "RAINBOW_ENDS_WITH"  # variable: the number of the process that has started this one, and whose end ends it
 
@@ -20,7 +20,7 @@ class StopRequest:
 
     def listen(self) -> None:
         """Note the signals from now on, but for those that this process was started to ignore, as by nohup."""
-        for number in _SIGNALS:
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._note)
 

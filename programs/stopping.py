@@ -1,4 +1,4 @@
-"""Stop a program by Ctrl-C or SIGTERM: at once while it loads, later by an event that its loops check.
+"""Stop a program by Ctrl-C, SIGTERM or a closed terminal: at once while it loads, later by an event that loops check.
 
 This module imports next to nothing, as a launcher calls `end_at_once` before the imports that take seconds.
 """
@@ -8,33 +8,35 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
+from rainbow_iqn_apex.common.signals import KILLED, STOP_SIGNALS
 from rainbow_iqn_apex.programs import standard_output
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE = "Stopping: saving what there is"
 
 
 def end_at_once() -> None:
-    """Let both signals end the process without a traceback: nothing is there yet that could be saved."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    """Let a request to stop end the process without a traceback: nothing is there yet that could be saved.
+
+    Linux delivers a signal to process 1, such as a container's program, only if that process has a handler for it.
+    """
+    _handle(_end if os.getpid() == 1 else signal.SIG_DFL)
 
 
-@contextmanager
-def blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """Block signals within the block; a process that is started there inherits that, and gets none of them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _end(number: int, _: object) -> None:
+    os._exit(KILLED + number)
+
+
+def _handle(action: Callable[[int, object], object] | signal.Handlers) -> None:
+    for number in STOP_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup asks for that
+            signal.signal(number, action)
 
 
 def stop_on_signals() -> threading.Event:
-    """Return an event that both signals set; a second signal changes nothing.
+    """Return an event that a request to stop sets; a second one changes nothing.
 
     It is also set when nobody reads the standard output any more, as when the start script was killed.
 
@@ -46,8 +48,7 @@ def stop_on_signals() -> threading.Event:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: None)  # Python writes its number to the pipe, also while C code runs
+    _handle(lambda *_: None)  # Python writes the signal's number to the pipe, also while C code runs
     threading.Thread(target=_watch, args=(reading, stop), name="stop", daemon=True).start()
     return stop
 

@@ -54,7 +54,7 @@ class Scene(NamedTuple):
     exit_codes: tuple[int, ...] = (0,)
 
 
-LOADS = (-signal.SIGTERM, -signal.SIGINT)
+LOADS = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 SCENES = (
     Scene("learner loads", LEARNER, (ACTOR,), exit_codes=(0, *LOADS)),
     Scene("learner loads, Redis frozen", LEARNER, frozen=True, exit_codes=(0, 1, *LOADS)),
@@ -76,7 +76,7 @@ SCENES = (
     Scene("evaluation loads", EVALUATION, exit_codes=(0, *LOADS)),
     Scene("evaluation begins", EVALUATION, (), "plays"),
     Scene("evaluation", EVALUATION, (), "^episode 0", 2.0),
-    Scene("report", REPORT, latest_s=0.8, exit_codes=(0, 130, -signal.SIGTERM)),
+    Scene("report", REPORT, latest_s=0.8, exit_codes=(0, 130, -signal.SIGTERM, -signal.SIGHUP)),
 )
 
 
@@ -127,7 +127,7 @@ def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
         _play_and_kill(stage, scene)
     others = {program: stage.start(program, scene.more) for program in scene.others}
     process = stage.start(scene.stopped, scene.more, fresh=not scene.ready)
-    number = dice.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT])
+    number = dice.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
     if scene.ready:
         _wait(lambda: re.search(scene.ready, process.output, re.MULTILINE), process)
         time.sleep(dice.uniform(0, scene.latest_s))

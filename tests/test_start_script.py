@@ -7,6 +7,7 @@ import signal
 import time
 import urllib.request
 
+import psutil
 import pytest
 import redis
 
@@ -79,7 +80,7 @@ def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown
     workplace.wait_for_line(r"\[dashboard\] Traceback: of a thread")
     workplace.wait_for_line(r"start_learning_atari: the dashboard shows this run at http://here/")
     workplace.processes("dashboard.py")[0].kill()
-    workplace.wait_for_line(r"start_learning_atari: dashboard has ended with exit code 137 and is started again")
+    workplace.wait_for_line(r"start_learning_atari: dashboard was killed by SIGKILL and is started again")
     workplace.wait_for(lambda: workplace.output.count("shows this run at") == 2, "its address again")
     (workplace.folder / "wrong").touch()
     workplace.wait_for_line(r"start_learning_atari: dashboard has ended with exit code 2, and the run goes on")
@@ -125,6 +126,17 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
     assert all(workplace.has_saved(name) for name in everyone)
     assert "[actor 1] actor1 has saved" in workplace.output  # the last line is not lost
     assert workplace.has_kept("results")
+
+
+def test_sigterm_to_all_processes_at_once_saves_everything(workplace: Workplace) -> None:
+    # Mutation: start a Redis server that the signal reaches.
+    workplace.environment["SAVE_SECONDS"] = "1"
+    workplace.begin()
+    for process in (*workplace.process.children(), psutil.Process(workplace.process.pid)):
+        process.terminate()
+    assert workplace.exit_code() == 0, workplace.output
+    assert workplace.has_saved("learner") and workplace.has_saved("actor0")
+    workplace.assert_nothing_left()
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def wait_for_another(workplace: Workplace, actor: psutil.Process) -> None:
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("actor", ".*actor 0 on node1 has ended with exit code 137 and is started again"),
+        ("actor", ".*actor 0 on node1 was killed by SIGKILL and is started again"),
         *((what, r".*Waiting for the ssh connection to node1 \(0 sec\): .*") for what in ("sshd", "ssh", "that side")),
         ("this side", ".* is started again"),
     ],

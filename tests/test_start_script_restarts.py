@@ -88,7 +88,7 @@ def test_an_inference_server_is_started_again_and_stopped_with_the_others(workpl
     workplace.wait_for_line(".*starting the learner, an inference server and 1 actor.s.; results go to .*")
     (killed,) = workplace.processes("launch_inference.py")
     killed.kill()
-    workplace.wait_for_line(".*inference server 0 has ended with exit code 137 and is started again")
+    workplace.wait_for_line(".*inference server 0 was killed by SIGKILL and is started again")
     workplace.wait_for(lambda: workplace.output.count("server0 is here") == 2, "the server again")
     workplace.stop()
     assert all(workplace.has_saved(name) for name in ("learner", "actor0", "server0"))
@@ -129,13 +129,13 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
     workplace.pass_time(5.5)
     if first == "learner":
         workplace.processes("launch_learner.py")[0].kill()
-        workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+        workplace.wait_for_line(".*learner was killed by SIGKILL and is started again")
     workplace.tell("actor0", 0)
     workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
     if first == "actor":
         (workplace.folder / "actor0.exit").unlink()
         workplace.processes("launch_learner.py")[0].kill()
-        workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+        workplace.wait_for_line(".*learner was killed by SIGKILL and is started again")
     workplace.pass_time(5)
     workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
     workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
@@ -154,7 +154,7 @@ def test_what_is_killed_is_started_again_without_noise(workplace: Workplace) -> 
     for name in ("learner", "actor"):
         (killed,) = workplace.processes(f"launch_{name}.py")
         killed.kill()
-        workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")
+        workplace.wait_for_line(f".*{name}( 0)? was killed by SIGKILL and is started again")
     with redis.Redis(port=workplace.port) as client:
         client.set("kept", 1)
         os.kill(client.info("server")["process_id"], signal.SIGKILL)

@@ -1,11 +1,17 @@
-"""Signals to a program that loads, and to one that works: no traceback, no deadlock."""
+"""Signals to a program that loads, and to one that works: no traceback, no deadlock, none that is lost."""
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.processes import Ended, Processes, run
+from rainbow_iqn_apex.common.signals import describe_end
+from tests.processes import ROOT, Ended, Processes, clean_environment, run
+from tests.start_script import free_port
 
 # The main thread has the lock of the event, or is about to write, when the signal comes.
 WORKS = """
@@ -22,12 +28,20 @@ print("is asked twice", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_never_waits_for_what_it_interrupts(number: str) -> None:
     # Mutation: a handler that sets the event itself, which then waits for the lock of the main thread for ever.
     told = ["Stopping: saving what there is", "goes on", "is asked twice"]
     code, out, errors = run("-c", WORKS.format(number=number))
     assert (code, sorted(out.splitlines()), errors) == (0, told, "")
+
+
+def test_a_program_under_nohup_outlives_its_terminal() -> None:
+    # Mutation: handle SIGHUP whatever the program was started with.
+    hung_up = "os.kill(os.getpid(), signal.SIGHUP)\nassert not stop.wait(0.5)\n"
+    ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    works = WORKS.partition("with stop")[0]
+    assert run("-c", ignored + works + hung_up) == Ended(0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -42,3 +56,83 @@ def test_a_launcher_that_loads_ends_without_a_word(processes: Processes, program
     process.wait_until(lambda: "/torch/" in Path(f"/proc/{process.pid}/maps").read_text(), "PyTorch")
     process.send(number)
     assert process.end() == Ended(-number, "", "")
+
+
+SLOW = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            print("loads", flush=True)
+            time.sleep(1)
+
+sys.meta_path.insert(0, Slow())
+"""
+START = "rainbow_iqn_apex.programs.start"
+CARTPOLE = ["--env", "gymnasium:CartPole-v1", "--agent", "reinforce", "--windows", "none"]
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "code"),
+    [
+        (["launch_learner.py"], "torch", 143),
+        (["launch_actor.py", "--id-actor", "0"], "torch", 143),
+        (["launch_inference.py"], "torch", 143),
+        (["test_multiple_seed.py", "--model", "{folder}/sweep.yaml"], "torch", 143),
+        (["dashboard.py"], "uvicorn", 143),
+        (["run_status.py"], "rainbow_iqn_apex.monitoring.terminal.show", 143),
+        (["saber_report.py", "nowhere"], "rainbow_iqn_apex.saber.report.program", 143),
+        (["sweep.py", "{folder}/sweep.yaml", "--path-to-results={folder}"], "rainbow_iqn_apex.programs.sweep.sweep", 0),
+        (["-m", START, "--path-to-results={folder}", "--port-redis={port}", *CARTPOLE], f"{START}.program", 0),
+    ],
+)
+def test_sigterm_to_process_1_is_never_lost(
+    processes: Processes, tmp_path: Path, words: list[str], module: str, code: int
+) -> None:
+    # Mutation: the signal's default action, which Linux leaves out for process 1 of a container.
+    (tmp_path / "sitecustomize.py").write_text(SLOW.format(module=module))
+    (tmp_path / "sweep.yaml").write_text("environments: [gymnasium:CartPole-v1]\nagents: [reinforce]\n")
+    port = free_port()
+    environment = clean_environment() | {"PYTHONPATH": str(tmp_path)}
+    words = [word.format(folder=tmp_path, port=port) for word in words]
+    assert stop_process_1(processes, [sys.executable, *words], environment) == code
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("start_learning_atari.sh", 143),
+        ("deploy/kubernetes/until_finished.sh", 75),
+        ("deploy/kubernetes/keep_cluster.sh", 0),
+    ],
+)
+def test_a_script_that_is_process_1_ends(processes: Processes, tmp_path: Path, script: str, code: int) -> None:
+    # Mutation: no trap, or one that comes later.
+    (tmp_path / "start_learning_atari.sh").write_text((ROOT / "start_learning_atari.sh").read_text())
+    (tmp_path / "make_environment.sh").write_text("echo loads; sleep 1\n")
+    for name in ("python", "getent"):
+        (tmp_path / name).write_text("#!/bin/sh\necho loads >&3; sleep 1; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    environment = clean_environment() | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUN": "rainbow"}
+    place = tmp_path if script == "start_learning_atari.sh" else ROOT
+    command = ["bash", "-c", 'exec 3>&1; exec bash "$@"', "bash", str(place / script), "python", "launch_learner.py"]
+    assert stop_process_1(processes, command, environment) == code
+
+
+def stop_process_1(processes: Processes, command: list[str], environment: dict[str, str]) -> int:
+    """Start a program as process 1, send it SIGTERM once it has printed that it loads, and return its exit code."""
+    space = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*space, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespace of processes can be made here: that needs root")
+    process = processes.start(*space[1:], *command, program=space[0], environment=environment, together=True)
+    process.wait_for("loads")
+    (first,) = psutil.Process(process.pid).children()
+    first.terminate()
+    return process.finish()
+
+
+def test_an_end_is_described_by_its_signal() -> None:
+    cases = {0: "has ended with exit code 0", 1: "has ended with exit code 1", 255: "has ended with exit code 255"}
+    cases |= dict.fromkeys((-9, 137), "was killed by SIGKILL") | dict.fromkeys((-11, 139), "was killed by SIGSEGV")
+    assert {code: describe_end(code) for code in cases} == cases

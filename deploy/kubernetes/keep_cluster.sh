@@ -4,6 +4,7 @@
 #
 #   bash deploy/kubernetes/keep_cluster.sh redis-0.redis redis-1.redis redis-2.redis redis-3.redis redis-4.redis redis-5.redis
 set -euo pipefail
+trap exit TERM # which Linux delivers to a container's first process only with a handler
 
 ask() { redis-cli --user admin --tls --cacert "$REDIS_CA_CERTS" "$@"; }
 

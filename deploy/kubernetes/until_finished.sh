@@ -12,9 +12,9 @@ for _ in {1..180}; do
 done
 # Of a run that is there already, what is missing now (a server, room on a disk) is no mistake of the command.
 [[ $(status --json 2>/dev/null) != *'"status": '* ]] || export RAINBOW_HAS_WORKED=yes
-trap 'kill -TERM "$program"' TERM
 "$@" &
 program=$!
+trap 'kill -TERM "$program"' TERM
 code=0
 wait "$program" || code=$?
 while kill -0 "$program" 2>/dev/null; do # the signal has ended the wait alone

@@ -16,6 +16,7 @@ import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.seeds import derive_seed
+from rainbow_iqn_apex.common.signals import STOP_SIGNALS, blocked, describe_end
 from rainbow_iqn_apex.environments.football import envpool_child
 from rainbow_iqn_apex.environments.football.envpool_child import HEADER, RESET
 from rainbow_iqn_apex.environments.football.match import CHOICE, STEPS_PER_SECOND, spec_of
@@ -108,20 +109,19 @@ class _Engine:
             reply = b""
         if len(reply) < self._reply:
             code = self._process.wait()
-            raise RunError(f"envpool's process of football:{self._scenario} ended with exit code {code}; see above")
+            raise RunError(f"envpool's process of football:{self._scenario} {describe_end(code)}; see above")
         left, right, is_over, is_late = HEADER.unpack_from(reply)
         obs = np.frombuffer(reply, np.uint8, offset=HEADER.size).copy()
         return _Moment(obs, left - right, "game_over" if is_over else "time_limit" if is_late else "")
 
     def _start(self, seed: int) -> None:
         self.close()
-        # In a session of its own, so that Ctrl-C does not reach it: it ends when this process does.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(envpool_child.__file__)), self._scenario, str(seed)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        with blocked(*STOP_SIGNALS):  # a terminal and systemd send them to all: it ends when this process does
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(Path(envpool_child.__file__)), self._scenario, str(seed)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         self._finish = weakref.finalize(self, _end, self._process)
         self._seed, self._number = seed, -1
 

@@ -1,19 +1,20 @@
 """Starts and stops the engine of one VizDoom environment, a process of its own.
 
-The engine must outlive Ctrl-C, which a terminal sends to it as well: an actor still finishes its step. And it must end
-with its actor, also with one that is killed: alone it would wait for orders for ever. Its folder and the names of its
-shared memory are removed once it runs, as nobody could remove them for a killed actor: it needs neither any more.
+The engine must outlive a request to stop, which a terminal or systemd sends to it as well: an actor still finishes its
+step. And it must end with its actor, also with one that is killed: alone it would wait for orders for ever. Its folder
+and the names of its shared memory are removed once it runs, as nobody could remove them for a killed actor: it needs
+neither any more.
 """
 
 import os
 import shlex
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 
 import vizdoom
 
+from rainbow_iqn_apex.common.signals import STOP_SIGNALS, blocked
 from rainbow_iqn_apex.common.text import one_line
 
 ERRORS = (
@@ -45,14 +46,12 @@ def start(scenario: str, *, window: bool) -> tuple[vizdoom.DoomGame, int]:
     game.set_doom_config_path(os.devnull)  # it saves its settings when it ends
     with tempfile.TemporaryDirectory(prefix="vizdoom-", ignore_cleanup_errors=True) as folder:
         game.set_vizdoom_path(str(_launcher(Path(folder))))
-        # The engine inherits the mask of signals.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            game.init()
+            with blocked(*STOP_SIGNALS):
+                game.init()
         except ERRORS as error:
             raise ValueError(f"VizDoom's engine does not start: {one_line(error)}") from error
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for kind in ("SM", "MQCtr", "MQDoom"):
                 Path(f"/dev/shm/ViZDoom{kind}{game.get_instance_id()}").unlink(missing_ok=True)
     return game, limit

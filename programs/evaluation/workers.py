@@ -15,6 +15,7 @@ from concurrent import futures
 from contextlib import closing, contextmanager
 from itertools import islice
 from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -23,6 +24,7 @@ import torch
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import write_video
@@ -30,7 +32,6 @@ from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
-from rainbow_iqn_apex.programs.stopping import blocked
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
@@ -124,6 +125,7 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         self._stop_all = SharedStop(context)
         self._others = multiprocessing.active_children()  # of a script that evaluates among other things
+        self._processes: set[BaseProcess] = set()  # that have played, or do
         self._weights = _Weights(weights)
         self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
 
@@ -156,19 +158,28 @@ class Processes:
                 # closes the pipes that the new one would get, and their numbers may be given to others.
                 except (OSError, ValueError) as error:
                     raise futures.BrokenExecutor(str(error)) from error
+        self._processes.update(process for process in multiprocessing.active_children() if process not in self._others)
 
     @contextmanager
     def _deaths(self) -> Iterator[None]:
         try:
             yield
         except futures.BrokenExecutor as error:
-            # The pool ends the other processes and waits for all, but it forgets a process that it was just starting.
-            self._kill()
-            if self._stop.wait(_SIGNAL_S):  # a SIGTERM to the whole group ends them, too, perhaps before it comes here
-                raise Stopped from error
-            raise RunError(
-                "a process of the evaluation has died, perhaps for want of memory: try fewer --evaluation-workers"
-            ) from error
+            try:
+                if self._stop.wait(
+                    _SIGNAL_S
+                ):  # a SIGTERM to the whole group ends them, too, perhaps before it comes here
+                    raise Stopped from error
+                end = self._first_end()
+            finally:  # the pool has ended the others, but it forgets a process that it was just starting
+                self._kill()
+            memory = ", perhaps for want of memory: try fewer --evaluation-workers" * end.endswith("SIGKILL")
+            raise RunError(f"a process of the evaluation {end}{memory}") from error
+
+    def _first_end(self) -> str:
+        """Return how the process has ended whose end has let the pool send SIGTERM to the others."""
+        codes = [code for process in self._processes if (code := process.exitcode) is not None]
+        return describe_end(min(codes, key=lambda code: code == -signal.SIGTERM)) if codes else "has ended"
 
     def close(self) -> None:
         """Stop the episodes under way, and wait for the processes to end; kill those that still run after 5 seconds."""

@@ -16,6 +16,7 @@ from multiprocessing import resource_tracker
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_exit, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.programs import processor, stopping
@@ -62,7 +63,7 @@ def _keep(args: Args, left: threading.Event) -> None:
         else:
             if not code:
                 return  # the run is over, or the learner leaves
-            print(f"The inference server of this learner has ended ({code}): starting it again", flush=True)
+            print(f"The inference server of this learner {describe_end(code)}: starting it again", flush=True)
         if time.monotonic() - began >= _WORKS_S:
             pause = _AGAIN_S[0]
         left.wait(pause)
@@ -74,7 +75,7 @@ def _run_once(args: Args, left: threading.Event) -> int:
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()))
     resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks SIGINT
-    with stopping.blocked(signal.SIGINT):  # Ctrl-C also reaches the learner, which then ends the server
+    with blocked(signal.SIGINT):  # Ctrl-C also reaches the learner, which then ends the server
         process.start()
     while process.is_alive() and not left.wait(_LOOK_S):
         pass

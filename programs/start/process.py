@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from rainbow_iqn_apex.common.signals import KILLED, describe_end, has_stopped
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.programs.restarted import HAS_WORKED
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 
-KILLED = 128  # as in a shell: the exit code of a process that a signal has ended is above this by its number
-_STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that came before it listened to any
 _WRONG_COMMAND = 2
 _STARTS_S = 5  # a process that fails sooner would only fail again
 WORKS_S = 60  # a process that fails later has worked before
@@ -86,9 +85,15 @@ class Process:
         self.exit_code, self.ended = code if code >= 0 else KILLED - code, self._clock()
         self._signal_all(signal.SIGKILL)  # its helpers
         if self._output:
-            failed = f"{self.name} ended with exit code {self.exit_code}. ".encode() + QUESTION
+            failed = f"{self.end}. ".encode() + QUESTION
             self._output.close(failed if self.exit_code and not self._stopping else b"")
         return False
+
+    @property
+    def end(self) -> str:
+        """How it has ended, in words."""
+        assert self.exit_code is not None
+        return f"{self.name} {describe_end(self.exit_code)}"
 
     @property
     def last_words(self) -> str:
@@ -138,7 +143,7 @@ class Process:
 
     def has_stopped_in_order(self) -> bool:
         """Return whether it has ended as one that was asked to stop does."""
-        return self.exit_code in _STOPPED_IN_ORDER
+        return self.exit_code is not None and has_stopped(self.exit_code)
 
     def _signal_all(self, number: int) -> None:
         assert self._popen is not None

@@ -1,7 +1,6 @@
 """Find the Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
 
 import fcntl
-import os
 import re
 import signal
 import socket
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.signals import blocked
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.opening import open_servers
@@ -20,7 +20,6 @@ from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import MOST_RETURNS, WORKS_S, Clock, pause_s
 from rainbow_iqn_apex.programs.stop_request import StopRequest
-from rainbow_iqn_apex.programs.stopping import blocked
 
 _ANSWERS_WITHIN_S = 30.0
 _OTHERS_SAVE_S = 60.0
@@ -186,8 +185,8 @@ class RedisServer:
         self._began = self._clock()
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
-            # Slurm sends SIGTERM to each process of a job that ends, and the server has to outlive those who save.
-            with blocked(*([signal.SIGTERM] if "SLURM_JOB_ID" in os.environ else [])):
+            # Slurm and systemd send SIGTERM to all processes at once, and the server has to outlive those that save.
+            with blocked(signal.SIGTERM):
                 self._process = subprocess.Popen(
                     [self._program.path, CONFIGURATION, *self._settings],
                     stdin=subprocess.DEVNULL,

@@ -86,7 +86,7 @@ class Supervisor:
                 complain(f"the run cannot go on without {failed.name}; its last words: {failed.last_words}")
                 return failed.exit_code or 1
             self._stop.pause()
-        say(f"the learner has ended with exit code {self.learner.exit_code}")
+        say(f"the {self.learner.end}")
         return self.learner.exit_code or 0
 
     def _learner_goes_on(self) -> bool:
@@ -122,7 +122,7 @@ class Supervisor:
         elif process not in self._given_up:
             self._given_up.add(process)
             left = f"{len(group) - len(self._given_up.intersection(group))} of {len(group)} still run"
-            say(f"{process.name} has ended with exit code {process.exit_code}; {left}")
+            say(f"{process.end}; {left}")
 
     def _look_after_pages(self, server: Process) -> None:
         """Start a server of pages again as the other processes; the run goes on without one that fails again."""
@@ -130,7 +130,7 @@ class Supervisor:
             return
         if not self._starts_again(server, server.may_go_on(), no_window):
             self._given_up.add(server)
-            say(f"{server.name} has ended with exit code {server.exit_code}, and the run goes on")
+            say(f"{server.end}, and the run goes on")
 
     def _was_sent_home(self, process: Process) -> bool:
         """Return whether a process has ended in good order though the learner goes on.
@@ -144,7 +144,7 @@ class Supervisor:
 
     def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
         if makes_sense and process.is_due():
-            say(f"{process.name} has ended with exit code {process.exit_code} and is started again")
+            say(f"{process.end} and is started again")
             if process is self.learner:
                 self._was_stopped = self._has_finished = False
             process.start_again(open_window or self._open_window)
@@ -163,7 +163,7 @@ class Supervisor:
                 complain(f"{process.name} did not stop in {patience_s} s and is killed")
                 process.kill()
             if not process.has_stopped_in_order():
-                complain(f"{process.name} ended with exit code {process.exit_code}")
+                complain(process.end)
         for server in _ended([server for server in self._page_servers if server.runs()], _PAGES_END_S):
             server.kill()
         if self._redis:

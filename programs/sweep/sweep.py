@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.signals import describe_end, has_stopped
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from rainbow_iqn_apex.programs.sweep.process import LOG, Process, take
@@ -31,12 +32,12 @@ class Sweep:
             self._view.say(f"{skipped} of {len(self._runs)} runs have finished before")
         pauses = 0
         while self._running or self._count("waiting", "elsewhere"):
+            stop.pause()
             self._settle()
             if pauses % _LOOK_EVERY == 0:
                 self._start_more()
                 self._view.show([self._row(run) for run in self._runs])
             pauses += 1
-            stop.pause()
         self._view.say(summary([self._row(run) for run in self._runs]))
 
     @property
@@ -94,7 +95,7 @@ class Sweep:
             return
         fault = process.fault() if code else "it was stopped before its T-max"
         self._states[run.name], self._words[run.name] = "failed", fault
-        self._view.say(f"{run.name} has failed with exit code {code}: {fault} (all its lines: {run.folder / LOG})")
+        self._view.say(f"{run.name} {describe_end(code, 'has failed')}: {fault} (all its lines: {run.folder / LOG})")
 
     def _row(self, run: Run) -> Row:
         state = self._states[run.name]
@@ -111,16 +112,16 @@ class Sweep:
             process.popen.terminate()
         if running:
             self._tell(f"stopping {', '.join(process.run.name for process in running)}, which save first")
-        codes = []
+        all_stopped = True
         for process in running:
-            codes.append(process.popen.wait())
+            code = process.popen.wait()
             self._running = {place: other for place, other in self._running.items() if other is not process}
-            if codes[-1]:
-                fault = process.fault()
-                self._tell(f"{process.run.name} ended with exit code {codes[-1]}: {fault}")
+            if not has_stopped(code):
+                all_stopped = False
+                self._tell(f"{process.run.name} {describe_end(code)}: {process.fault()}")
             elif process.has_finished():
                 process.run.finish()
-        return not any(codes)
+        return all_stopped
 
     def _tell(self, line: str) -> None:
         with suppress(OSError):  # a Ctrl-C ends who reads it, too, as tee does

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.signals import STOP_SIGNALS
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
@@ -148,12 +148,13 @@ def test_an_engine_that_has_ended_is_one_line() -> None:
             environment.step(0)
 
 
-def test_an_engine_outlives_ctrl_c_and_ends_when_its_environment_closes() -> None:
-    # Mutation: let the engine have the signal, as a terminal sends it to actor and engine.
+def test_an_engine_outlives_requests_to_stop_and_ends_when_its_environment_closes() -> None:
+    # Mutation: let the engine have a signal, as a terminal or systemd sends it to actor and engine.
     with opened("basic") as environment:
         environment.reset()
         [engine] = engines()
-        engine.send_signal(signal.SIGINT)
+        for number in STOP_SIGNALS:
+            engine.send_signal(number)
         for _ in range(75):
             environment.step(0)
     wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, "the engine to end", 30)

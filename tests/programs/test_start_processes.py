@@ -52,7 +52,9 @@ def test_a_process_has_a_session_of_its_own_and_nothing_to_read() -> None:
     assert end_of(started("import os, sys; sys.exit(os.getsid(0) != os.getpid() or sys.stdin.read() != '')")) == 0
 
 
-@pytest.mark.parametrize(("stopping", "words"), [(False, b"actor 0 ended with exit code 3. " + QUESTION), (True, b"")])
+@pytest.mark.parametrize(
+    ("stopping", "words"), [(False, b"actor 0 has ended with exit code 3. " + QUESTION), (True, b"")]
+)
 def test_a_window_of_a_process_that_has_failed_waits_for_its_reader(stopping: bool, words: bytes) -> None:
     reading, writing = os.pipe()
     process = python("import signal, time\nsignal.signal(15, lambda *_: exit(3))\nprint('here')\ntime.sleep(1000)")
