@@ -26,7 +26,7 @@ from rainbow_iqn_apex.options.environment_names import environment_errors
 from rainbow_iqn_apex.options.inference_options import InferenceOptions
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
-from rainbow_iqn_apex.options.redis_options import named_twice, server_errors
+from rainbow_iqn_apex.options.redis_options import named_twice, run_name_errors, server_errors
 from rainbow_iqn_apex.options.run_options import EnvironmentOptions, MachineOptions, ReplayOptions, ResultOptions
 from rainbow_iqn_apex.options.sink_options import SinkOptions
 
@@ -59,7 +59,7 @@ class RunOptions:
     )
     T_max: int = option(50_000_000, "agent steps of the run, over all actors [4 frames each]", above=0, shared=True)
     force: bool = option(False, "accept settings that are refused as unwise", flag=True)
-    run_name: str = option("", "name of the run on the Redis server [default: the game]")
+    run_name: str = option("", "name of the run on the Redis server: letters, digits, _, . and - [default: the game]")
     abandon_other_run: bool = option(
         False, "delete another run's experience, go on without that of a former server, break a lease", flag=True
     )
@@ -310,7 +310,10 @@ def _unused_errors(args: Args) -> list[str]:
 def verify(args: Args) -> list[str]:
     """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
     errors = [error for part in args.parts for error in bounds_errors(part)]
-    errors += environment_errors(args.env, args.game) + server_errors(args.host_redis, args.redis_url)
+    errors += environment_errors(args.env, args.game)
+    if args.run_name or not errors:
+        errors += run_name_errors(args.name)
+    errors += server_errors(args.host_redis, args.redis_url)
     errors += args.own.errors() + args.environment.errors()
     return errors + _same_names(args) + _combinations(args)
 

@@ -17,7 +17,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.command_line import fail, unknown
 from rainbow_iqn_apex.options.parser import Parser, port
-from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
+from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, run_name_errors, server_errors
 from rainbow_iqn_apex.programs import standard_output, stopping
 
 _JSON = """
@@ -57,7 +57,8 @@ def _show(given: argparse.Namespace) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     named = [name for name in ("host_redis", "port_redis") if getattr(given, name)]
     options = RedisOptions(redis_url=given.redis_url, **{name: getattr(given, name) for name in named})
-    if errors := [*server_errors(options.host_redis, options.redis_url), *named_twice(options, named)]:
+    errors = [*server_errors(options.host_redis, options.redis_url), *named_twice(options, named)]
+    if errors := [*errors, *(run_name_errors(given.run_name) if given.run_name else [])]:
         raise UserError("\n".join(errors))
     server = options.host_redis, options.port_redis, options.redis_url
     sys.exit(show_runs(*server, given.run_name, watch=given.watch, as_json=given.json))

@@ -32,7 +32,8 @@ class RedisServer:
         self._folder = tempfile.TemporaryDirectory(prefix="benchmark_redis_")
         folder = Path(self._folder.name)
         settings = [*settings_of(self.port, folder), "--logfile", str(folder / "redis.log")]
-        self.process = subprocess.Popen([find_program().path, CONFIGURATION, *settings])
+        with CONFIGURATION.open("rb") as configuration:
+            self.process = subprocess.Popen([find_program().path, "-", *settings], stdin=configuration)
         while not self._answers():
             if self.process.poll() is not None:
                 raise RunError(f"redis-server ended with {self.process.returncode}")

@@ -30,6 +30,16 @@ def named_twice(options: RedisOptions, given: Collection[str]) -> list[str]:
     return [f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them"]
 
 
+def run_name_errors(name: str) -> list[str]:
+    """Return what is wrong with `--run-name`, or with the name that a run has by default."""
+    if access.is_run_name(name):
+        return []
+    return [
+        f"--run-name: expected at most {access.MOST_NAME} letters, digits, '_', '.' and '-', and none of the last two "
+        f"first, got {name[:200]!a}"
+    ]
+
+
 def server_errors(host: str, url: str) -> list[str]:
     """Return what is wrong with `--host-redis` and `--redis-url`."""
     errors = access.check_url(url) if url else []

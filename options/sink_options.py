@@ -3,7 +3,6 @@
 Packages for them are extras (requirements-extra.txt), looked for only where an option needs them.
 """
 
-import re
 import shlex
 import socket
 import sys
@@ -45,7 +44,7 @@ def tensorboard_folder(results: Path, game: str) -> Path:
 
 def event_folder(results: Path, game: str, run: str) -> Path:
     """Return where a run's event files are: TensorBoard names runs after such folders."""
-    return tensorboard_folder(results, game) / (re.sub(r"[^\w.-]", "-", run).strip(".") or game)
+    return tensorboard_folder(results, game) / run
 
 
 def check_sinks(options: SinkOptions) -> None:

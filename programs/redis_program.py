@@ -31,7 +31,9 @@ def main() -> None:
         number = parser.parse_args().port_redis
         program = find_program()
         _RESULTS.mkdir(exist_ok=True)
-        os.execv(program.path, [program.path, str(CONFIGURATION), *settings_of(number, _RESULTS)])
+        with CONFIGURATION.open("rb") as settings:
+            os.dup2(settings.fileno(), 0)
+        os.execv(program.path, [program.path, "-", *settings_of(number, _RESULTS)])
     except UserError as error:
         command_line.fail(_PROGRAM, error)
     except (RunError, OSError) as error:

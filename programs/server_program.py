@@ -11,7 +11,9 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.access import append_file
 
-CONFIGURATION = Path(__file__).parents[1] / "redis_rainbow_6379.conf"  # of the package, where it is linked
+# Of the package, where it is linked. Servers read it from their standard input, as `redis-server -`: they would take a
+# path with [, * or ? for a pattern, and start without any settings where it matches no file.
+CONFIGURATION = Path(__file__).parents[1] / "redis_rainbow_6379.conf"
 _NEEDED = (6, 2)  # has the commands that are used, and understands the configuration file
 _OF_THE_MACHINE = ("redis-server", "valkey-server")
 

@@ -104,6 +104,8 @@ def test_what_resembles_no_option(argv: list[str]) -> None:
 
 
 _HOST = "--host-redis: expected the name or address of a machine; --redis-url takes a URL"
+_NAME = "--run-name: expected at most 128 letters, digits, '_', '.' and '-', and none of the last two first"
+_BAD_NAMES = ("x:log:y", "x}", "{x", "x/1", "x y", "../x", "-x", ".", "x" * 129, "x\n", "\x1b[2J")
 _PATH = "expected a path, got ''; the present folder is ."
 _TURNS = "--synchronize-actors-with-learner: --agent reinforce takes turns with its actors; leave the option out"
 _NO_LOCKSTEP = "--agent reinforce --synchronize-actors-with-learner 0"
@@ -145,6 +147,7 @@ _NO_LOCKSTEP = "--agent reinforce --synchronize-actors-with-learner 0"
         ("--replay-device other", "--replay-device: expected auto, cpu or cuda, got 'other'"),
         ("--host-redis redis://there", _HOST),
         ("--host-redis user:s3cret@there", _HOST),
+        *((f"--run-name={shlex.quote(name)}", f"{_NAME}, got {name!r}") for name in _BAD_NAMES),
         ("--redis-url there:7000", "--redis-url: expected redis://host:port/db, or rediss:// for TLS"),
         ("--inference-port 7000", "--inference-port: is for other machines; name this one with --inference-host, too"),
         ("--path-to-results ''", f"--path-to-results: {_PATH}"),

@@ -77,7 +77,7 @@ def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, 
     [
         "--memory-capacity 100000 --learn-start 8000 --log-interval 2500",
         "--nb-actor 6 --synchronize-actors-with-learner False --host-redis 10.0.0.7",
-        "--force --nb-actor 5 --run-name 'a b' --path-to-results 'my results' --preset cpu --port-redis 6380",
+        "--force --nb-actor 5 --run-name a-b --path-to-results 'my results' --preset cpu --port-redis 6380",
         "--render 0 --disable-cuda --gpu-number 1 --abandon-other-run --verbose",
         "--inference server --id-inference 2 --inference-host 10.0.0.9 --inference-port 7001",
     ],

@@ -31,6 +31,7 @@ SENTINEL = "+sentinel"  # end of the scheme of a URL that names Sentinels
 DEFAULT_PORT = 6379  # of redis_rainbow_6379.conf, too
 SENTINEL_PORT = 26379
 MAX_SHARDS = 256  # of a run
+MOST_NAME = 128  # characters of a run's name
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _EXPECTED = "expected redis://host:port/db, or rediss:// for TLS"
 
@@ -86,6 +87,15 @@ class Server(NamedTuple):
     others: tuple[tuple[str, int], ...] = ()  # host and port of more nodes of a cluster, or of more Sentinels
     service: str = ""
     sentinel: Access = OPEN  # what Sentinels ask of a connection
+
+
+def is_run_name(name: str) -> bool:
+    """Return whether a run may have this name: letters, digits, dots, underscores and hyphens, no dot or hyphen first.
+
+    Braces, colons and slashes divide the keys of a run. With them in a name, a user whose rights cover some keys of one
+    run could write the record of another; and a line end or an escape sequence would reach people's terminals.
+    """
+    return bool(re.fullmatch(rf"\w[\w.-]{{0,{MOST_NAME - 1}}}", name))
 
 
 def hide_passwords(text: str) -> str:

@@ -1,18 +1,25 @@
 """Which runs a server holds; for people, who only read."""
 
+from typing import NamedTuple
+
+from rainbow_iqn_apex.memory.broker.access import is_run_name
 from rainbow_iqn_apex.memory.broker.connection import Aside
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.broker.upkeep import keys_from
 
-_PREFIX = Keys("", "").run.partition("{")[0]
-_MAX_NAME = 200  # characters
+_PREFIX = Keys("", "").run.removesuffix("}")
 
 
-def run_names(client: Aside) -> list[str]:
-    """Return the names of all runs of which the servers hold a record."""
-    names = set()
-    for key in keys_from(client, f"{_PREFIX}{{"):
-        name = key.decode("utf-8", "replace")[len(_PREFIX) + 1 : -1]
-        if Keys(name, "").run.encode() == key and 0 < len(name) <= _MAX_NAME and name.isprintable():
-            names.add(name)
-    return sorted(names)
+class Runs(NamedTuple):
+    """The runs of which the servers hold a record."""
+
+    names: list[str]
+    left_out: int  # records under names that no run may have, which another client has written
+
+
+def find_runs(client: Aside) -> Runs:
+    """Return the runs of which the servers hold a record."""
+    records = {key[len(_PREFIX) : -1] for key in keys_from(client, _PREFIX) if key.endswith(b"}")}
+    names = {record.decode(errors="replace") for record in records}
+    valid = sorted(filter(is_run_name, names))
+    return Runs(valid, len(records) - len(valid))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.common.text import counted
@@ -13,6 +14,8 @@ _OF_A_RUN = re.compile(  # keys behind a tag; other names may begin with that, a
     rb"(?:versions|weights:[01]|actors|learner:report|actor:(?:film:\w+|secret)|"
     rb"(?:log|state|actor|quarantine):\d+(?::report)?)"
 )
+
+_EVERYWHERE = frozenset((b"*", b"0.0.0.0", b"::", b"::*"))  # in the setting `bind`
 
 
 class MemoryUse(NamedTuple):
@@ -45,6 +48,29 @@ def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
         any(info["aof_enabled"] == 1 for info in infos),
         next((policy for policy in policies if policy.startswith("allkeys")), ""),
     )
+
+
+def unsafe_settings(client: Client) -> list[str]:
+    """Return a line for each kind of setting by which servers lose a run's experience, or open it to strangers."""
+    lines, asks = [], client.connection_pool.connection_kwargs.get("password") is not None
+    servers = client.servers()
+    if not all(server.info("persistence")["aof_enabled"] for server in servers):
+        lines.append(
+            "keeps no append-only file, so the run's experience is lost when the server ends: start it with "
+            "redis_rainbow_6379.conf, which it does not read from a folder with [, * or ? in its name"
+        )
+    if not asks and any(map(_listens_everywhere, servers)):
+        lines.append(
+            "listens on all addresses and asks for no password: bind it to 127.0.0.1, or make users (docs/access.md)"
+        )
+    return [f"{client.where}: the Redis server {line}" for line in lines]
+
+
+def _listens_everywhere(server: Client) -> bool:
+    with suppress(ResponseError):  # a user without the right to ask has been given by somebody who has made users
+        addresses = server.once("CONFIG", "GET", "bind")[1].split()
+        return not addresses or not _EVERYWHERE.isdisjoint(address.lstrip(b"-") for address in addresses)
+    return False
 
 
 def rewrite_file(client: Client) -> None:

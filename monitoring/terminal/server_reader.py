@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.common.text import counted, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
-from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.runs import Runs, find_runs
 from rainbow_iqn_apex.memory.broker.trouble import explain_trouble, trouble_of
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.status import line_of, newest_version
@@ -77,17 +77,15 @@ class ServerReader:
         """Return the server as it is now."""
         at, runs = time.time(), list[RunState]()
         try:
-            names = [self._run] if self._run else run_names(self._aside)
-            for name in names[:_MOST_RUNS]:
+            found = Runs([self._run], 0) if self._run else find_runs(self._aside)
+            for name in found.names[:_MOST_RUNS]:
                 if run := self._look_at(name):
                     runs.append(run)
         except BrokerError as error:
             does = "refuses" if isinstance(error, ResponseError) else "does not answer"
             failure = explain_trouble(error) if trouble_of(error) else f"the Redis server {does}: {error}"
             return ServerState(self._server, at, tuple(runs), one_line(failure))
-        more = len(names) - _MOST_RUNS
-        note = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
-        return ServerState(self._server, at, tuple(runs), note=note)
+        return ServerState(self._server, at, tuple(runs), note=_note(found))
 
     def _look_at(self, name: str) -> RunState | None:
         """Return a run; None if it was deleted just now. Raises BrokerError if the server does not answer."""
@@ -102,3 +100,16 @@ class ServerReader:
     def close(self) -> None:
         """Close the connection."""
         self._aside.close()
+
+
+def _note(found: Runs) -> str:
+    """Return what of a server is not shown; empty if all is."""
+    more, notes = len(found.names) - _MOST_RUNS, []
+    if more > 0:
+        notes.append(f"{more} more runs are not shown; --run-name shows one")
+    if found.left_out:
+        notes.append(
+            f"{counted(found.left_out, 'record')} not shown, of names that no run may have: another client has written "
+            "them (docs/access.md)"
+        )
+    return "; ".join(notes)

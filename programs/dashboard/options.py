@@ -10,7 +10,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import bounds_errors, option
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.options import command_line, version
-from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
+from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, run_name_errors, server_errors
 
 PROGRAM = "dashboard.py"
 PORT = 8050
@@ -54,7 +54,7 @@ def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Serv
     values, errors = command_line.read(groups, argv)
     options = DashboardOptions(**values)
     errors += bounds_errors(options) + server_errors(options.host_redis, options.redis_url)
-    errors += named_twice(options, values.keys())
+    errors += named_twice(options, values.keys()) + (run_name_errors(options.run_name) if options.run_name else [])
     try:
         if options.path_to_results.exists() and not options.path_to_results.is_dir():
             errors.append(f"--path-to-results: expected a folder, got the file {options.path_to_results}")

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
-from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.runs import find_runs
 from rainbow_iqn_apex.memory.broker.trouble import explain_trouble
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.programs.dashboard.happenings import Happenings
@@ -110,7 +110,7 @@ class Watcher:
         best, most = "", (False, False, -1)
         kept = self._goes_on()
         with plain:
-            for name in run_names(plain)[:_MOST_RUNS]:
+            for name in find_runs(plain).names[:_MOST_RUNS]:
                 try:
                     record = read_run(plain, name)
                 except RunError:  # damaged: another run may be whole

@@ -18,6 +18,7 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.upkeep import unsafe_settings
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
@@ -78,6 +79,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     if team.rank:
         run_follower(args, share, team, place, stop)
     else:
+        for line in unsafe_settings(client):
+            print(line, flush=True)
         _lead(args, share, team, place, environment.action_repeat, stop)
     team.leave()
 

@@ -186,10 +186,10 @@ class RedisServer:
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
             # Slurm and systemd send SIGTERM to all processes at once, and the server has to outlive those that save.
-            with blocked(signal.SIGTERM):
+            with blocked(signal.SIGTERM), CONFIGURATION.open("rb") as configuration:
                 self._process = subprocess.Popen(
-                    [self._program.path, CONFIGURATION, *self._settings],
-                    stdin=subprocess.DEVNULL,
+                    [self._program.path, "-", *self._settings],
+                    stdin=configuration,
                     stdout=self._log,
                     stderr=self._log,
                     cwd=place,

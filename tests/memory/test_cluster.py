@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import read_run
-from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.runs import find_runs
 from rainbow_iqn_apex.memory.broker.slots import slot_of
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.upkeep import memory_use, rewrite_file
@@ -108,7 +108,7 @@ def test_shards_are_on_all_masters(cluster: Cluster, client: Client, run_name: s
     with leading(client, run_name) as learner:
         masters = {cluster.master_of(keys.run).port for keys in learner.keys.every_shard()}
     assert len(masters) == SHARDS
-    assert run_name in run_names(client.aside())
+    assert run_name in find_runs(client.aside()).names
     use, of_one = memory_use(client, run_name, SHARDS), memory_use(client, run_name)
     assert use.ours > 0
     assert use.machine == 3 * of_one.machine  # mutation: count all masters, whichever hold the run
@@ -324,7 +324,7 @@ def test_the_rights_of_our_users_suffice_on_a_cluster(cluster: Cluster, run_name
                 list(cluster.move(actor.keys.log(1)))
                 actor.commit([RoundEnd(1)], b"")
                 assert actor.weights(0).meta["version"] == 0
-        assert run_name in run_names(clients["viewer"].aside())
+        assert run_name in find_runs(clients["viewer"].aside()).names
         for node in cluster.nodes:
             assert node.ask("ACL", "LOG") == []
 

@@ -10,7 +10,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.runs import find_runs
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.cluster import Cluster, Guard, Service, started
 from tests.memory.links import weights
@@ -82,7 +82,7 @@ def test_a_cluster_with_users_and_certificates(tmp_path: Path, run_name: str) ->
         actor.commit([RoundEnd(1)], b"")
         learner.publish(0, weights(0))
         assert actor.weights(0).meta["version"] == 0
-        assert run_name in run_names(viewers.aside())
+        assert run_name in find_runs(viewers.aside()).names
         for wrong, line in (
             ({"REDIS_PASSWORD": "none"}, "the server does not let us in"),
             ({"REDIS_CA_CERTS": ""}, "the server's certificate is refused"),

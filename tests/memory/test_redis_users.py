@@ -21,7 +21,7 @@ from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.runs import find_runs
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
 from rainbow_iqn_apex.memory.broker.views import ViewListener
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
@@ -160,7 +160,7 @@ def test_neither_user_may_more_than_it_needs(guarded: Guarded) -> None:
 def test_a_viewer_sees_a_run_and_what_an_actor_of_it_sees(guarded: Guarded) -> None:
     lead(guarded, "id")
     keys, viewer = Keys("run", "id"), Viewer()
-    assert run_names(guarded.viewer.aside()) == ["run"]
+    assert find_runs(guarded.viewer.aside()).names == ["run"]
     with (
         closing(OverviewReader(guarded.viewer.aside(), "run")) as reader,
         closing(ViewListener(guarded.viewer)) as listener,

@@ -1,11 +1,14 @@
-"""A server whose version lacks the fix of a known hole is named in one line, by every program that connects."""
+"""What programs report of a server: known holes of its version, and settings that lose or open a run."""
 
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.memory.broker.access import Access
+from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
+from rainbow_iqn_apex.memory.broker.upkeep import unsafe_settings
 from tests.conftest import RedisServer
 from tests.processes import run
 from tests.servers import SERVERS
@@ -41,3 +44,29 @@ def test_a_program_names_the_server_once(name: str, tmp_path: Path) -> None:
     kind, version = name.split()
     fixed = not unpatched({f"{kind.lower()}_version": version})
     assert [line[: len(told)] for line in errors.splitlines()] == ([] if fixed else [told])
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"appendonly": "yes"}, []),
+        ({}, ["keeps no append-only file"]),
+        ({"appendonly": "yes", "bind": "*"}, ["listens on all addresses"]),
+        ({"bind": "0.0.0.0"}, ["keeps no append-only file", "listens on all addresses"]),
+        ({"appendonly": "yes", "bind": "0.0.0.0", "requirepass": "word"}, []),
+    ],
+)
+def test_settings_that_lose_or_open_a_run_are_reported(
+    tmp_path: Path, redis_program: str, settings: dict[str, object], told: list[str]
+) -> None:
+    access = Access(password="word" if "requirepass" in settings else None)
+    with closing(RedisServer(tmp_path, program=redis_program, more=settings)) as server:
+        server.start()
+        with closing(connect("127.0.0.1", server.port, access=access)) as client:
+            lines = unsafe_settings(client)
+            if not access.password:  # as our users, who come with a password, a user may lack the right to ask
+                client.execute_command("ACL", "SETUSER", "default", "-config")
+                assert len(unsafe_settings(client)) == sum("file" in words for words in told)
+    begin = f"--host-redis 127.0.0.1 --port-redis {server.port}: the Redis server "
+    assert [line[: len(begin + words)] for line, words in zip(lines, told, strict=True)] == [begin + w for w in told]

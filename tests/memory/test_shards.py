@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, Origin
 from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import read_record, read_run
-from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.runs import find_runs
 from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of, tag_of_shard
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Keys
@@ -98,7 +98,7 @@ def test_the_order_of_messages_is_the_same_in_however_many_shards(client: Client
     tags = {key.partition("}")[0] for key in keys_of(client, run_name)}
     many = {f"riqx:{{{tag_of_shard(run_name, k, shards)}" for k in range(shards)} if shards > 1 else set()
     assert tags == {f"riqx:{{{run_name}"} | many
-    assert [name for name in run_names(client.aside()) if name.startswith(run_name)] == [run_name]
+    assert [name for name in find_runs(client.aside()).names if name.startswith(run_name)] == [run_name]
 
 
 def test_actors_that_nobody_expects_are_found_in_every_shard(client: Client, run_name: str) -> None:

@@ -300,6 +300,7 @@ def test_a_terminal_shows_a_table_until_ctrl_c(own_server: RedisServer, own_clie
     ("options", "told"),
     [
         (["--port-redis", "0"], "--port-redis"),
+        (["--run-name", "x:log:y"], "--run-name: expected at most 128 letters, digits,"),
         (["--host-redis", "a", "--redis-url", "redis://b"], "--host-redis, --port-redis: "),
         (["--host-redis", "redis://u:s3cret@b"], "--host-redis: expected the name or address of a machine"),
         (["--redis-url", "redis://u:s3cret@b"], "--redis-url: must not hold a password"),

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.programs.start.redis_server import Answer, RedisServer, as
 from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
 from tests.memory.test_transport import Stranger
-from tests.processes import Processes
+from tests.processes import Processes, clean_environment
 from tests.servers import BUNDLED, SERVERS
 from tests.start_script import ROOT, free_port, is_listening
 
@@ -116,6 +116,29 @@ def server(now: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     yield server
     server.stop(30)
     assert not server.runs()
+
+
+@pytest.mark.parametrize("starts", ["the start script", "apex-redis"])
+def test_settings_are_read_wherever_they_are(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes, starts: str
+) -> None:
+    # Mutation: name the file on the server's command line, where it counts as a pattern that matches nothing.
+    folder = tmp_path / "a [b]* ?"
+    folder.mkdir()
+    path = folder / "redis_rainbow_6379.conf"
+    path.write_text(CONFIGURATION.read_text())
+    if starts == "the start script":
+        monkeypatch.setattr(redis_server, "CONFIGURATION", path)
+        server.start()
+    else:
+        module = "from pathlib import Path; from rainbow_iqn_apex.programs import redis_program as program"
+        environment = clean_environment() | {"PYTHONPATH": str(ROOT)}
+        words = ["-c", f"{module}; program.CONFIGURATION = Path({str(path)!r}); program.main()"]
+        started = processes.start(*words, "--port-redis", server._port, cwd=folder, environment=environment)
+        started.wait_until(lambda: is_listening(server._port), "the server")
+    with redis.Redis(port=server._port, decode_responses=True) as client:
+        found = client.config_get("appendonly", "bind", "maxmemory-policy")
+        assert found == {"appendonly": "yes", "bind": "127.0.0.1 -::1", "maxmemory-policy": "noeviction"}
 
 
 def kill(server: RedisServer) -> None:
