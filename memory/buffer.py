@@ -65,11 +65,15 @@ class Buffer(Protocol):
     generator: torch.Generator  # of all that it draws, on its device
     turnover: int  # chunks, after whose insertion a checkpoint is due, as the log holds them until then
     inserted: int  # chunks, ever
-    capacity: int  # rows that may be learned from, when it is full
+    capacity: int  # rows of a full buffer, LAST rows among them, without prefixes and bootstrap rows
 
     @property
-    def rows(self) -> int:
-        """Rows held that may be learned from."""
+    def steps(self) -> int:
+        """Agent steps held: `ChunkSpec.steps` of the chunks."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks held."""
 
     @property
     def room(self) -> int:

@@ -76,6 +76,10 @@ class ChunkSpec:
         rows: Array = step_type[self.prefix : self.prefix + self.length] != _LAST
         return rows if self.sample_length == 1 else np.asarray(rows.reshape(self.samples, -1).any(axis=1))
 
+    def steps(self, step_type: Array) -> int:
+        """Count the agent steps that a chunk adds to those of the chunk before it: no LAST rows; step_type [window]."""
+        return int(np.count_nonzero(step_type[self.prefix : self.prefix + self.period] != _LAST))
+
     @property
     def sample_window(self) -> int:
         """Rows of a sampled window."""

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.memory.buffer import Checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.ring import tensor_of
-from rainbow_iqn_apex.memory.rows import Arrays, StepType
+from rainbow_iqn_apex.memory.rows import Arrays
 
 LOG_ROWS = 100_000  # at least, that the log may hold for the older of two checkpoints
 
@@ -42,9 +42,14 @@ class Queue(RememberingBuffer):
         self._waiting: deque[tuple[ChunkId, Chunk]] = deque()
 
     @property
-    def rows(self) -> int:
-        """Rows held that may be learned from."""
-        return len(self._waiting) * self.spec.period
+    def steps(self) -> int:
+        """Agent steps held."""
+        return self._steps_of(self._waiting)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks held."""
+        return len(self._waiting)
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Let a chunk wait behind all others; leave out a chunk without a row to learn from."""
@@ -79,11 +84,10 @@ class Queue(RememberingBuffer):
         """Count the agent steps of each of the next batches, `most` of them at most: the rows to learn from."""
         size = self._batch_size or max(1, len(self._waiting))
         batches = min(most, len(self._waiting) // size)
-        return [self._steps(islice(self._waiting, i * size, (i + 1) * size)) for i in range(batches)]
+        return [self._steps_of(islice(self._waiting, i * size, (i + 1) * size)) for i in range(batches)]
 
-    def _steps(self, waiting: Iterable[tuple[ChunkId, Chunk]]) -> int:
-        first, last = self.spec.prefix, self.spec.prefix + self.spec.length
-        return sum(int((chunk.rows["step_type"][first:last] != StepType.LAST).sum()) for _, chunk in waiting)
+    def _steps_of(self, waiting: Iterable[tuple[ChunkId, Chunk]]) -> int:
+        return sum(self.spec.steps(chunk.rows["step_type"]) for _, chunk in waiting)
 
     def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
         """Take the oldest chunks (None: all), time-major: [T, B, ...]; raises ValueError if fewer wait."""

@@ -61,13 +61,19 @@ class Replay(RememberingBuffer):
         self._largest = torch.ones(1, dtype=torch.float64, device=device) if new_at_largest else None  # priority so far
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._filled = 0  # slots
+        self._steps = np.zeros(self.slots, np.int64)  # agent steps of each slot's chunk
         self._sampled: Tensor | None = None  # insertions before each chunk of the newest batch
         self.inserted = 0  # chunks, ever
 
     @property
-    def rows(self) -> int:
-        """Rows held, LAST rows among them, not counting prefixes and bootstrap rows."""
-        return self._filled * self.spec.period
+    def steps(self) -> int:
+        """Agent steps held."""
+        return int(self._steps.sum())
+
+    @property
+    def chunks(self) -> int:
+        """Chunks held."""
+        return self._filled
 
     @property
     def room(self) -> int:
@@ -89,11 +95,12 @@ class Replay(RememberingBuffer):
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
         self._filled += self._ids[slot] is None
         self._ids[slot] = chunk_id
+        self._steps[slot] = self.spec.steps(chunk.rows["step_type"])
         self.inserted += 1
 
     def ready(self) -> bool:
-        """Return whether there is enough to begin to learn."""
-        return self.rows >= self._learn_start
+        """Return whether `learn_start` agent steps are held, or as many as there is room for."""
+        return self.steps >= self._learn_start or self._filled == self.slots
 
     def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
         """Draw a batch, stratified by priority; on a CPU raises RunError if there is nothing to draw.
@@ -181,6 +188,9 @@ class Replay(RememberingBuffer):
         held = list(self._held())
         if len(held) != self._filled:
             raise ValueError(f"{self._filled} chunks counted, {len(held)} held")
+        steps = [self.spec.steps(kinds[slot]) for slot, chunk_id in enumerate(self._ids) if chunk_id is not None]
+        if sum(steps) != self.steps:
+            raise ValueError(f"{self.steps} agent steps counted, {sum(steps)} held")
         if len(set(held)) != len(held):
             raise ValueError("a chunk is held twice")
 

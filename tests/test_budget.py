@@ -318,7 +318,7 @@ def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytes
         mixture.add(ChunkId(0, number + 1), chunk)
         if mixture.ready():
             mixture.learned(mixture.sample(None), torch.ones(8))
-        most_logged, most_held = max(most_logged, sum(log.values())), max(most_held, mixture.rows // spec.period)
+        most_logged, most_held = max(most_logged, sum(log.values())), max(most_held, mixture.chunks)
         if mixture.inserted % mixture.turnover == 0:
             needed.append(mixture.oldest()[0])
             log = {sequence: size for sequence, size in log.items() if sequence >= needed[-2]}

@@ -82,9 +82,14 @@ class Mixture(Buffer):
         self._features.measure = measure
 
     @property
-    def rows(self) -> int:
-        """Rows held that may be learned from."""
-        return int(self._pool.here.sum()) * self.spec.period
+    def steps(self) -> int:
+        """Agent steps held."""
+        return int(self._pool.steps[self._pool.here].sum())
+
+    @property
+    def chunks(self) -> int:
+        """Chunks held."""
+        return int(self._pool.here.sum())
 
     @property
     def room(self) -> int:

@@ -15,7 +15,6 @@ from torch import Tensor
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.replay import make_ring
-from rainbow_iqn_apex.memory.rows import StepType
 
 
 class Sequences(NamedTuple):
@@ -42,7 +41,7 @@ class Pool:
         self.ids: list[ChunkId | None] = [None] * size
         self.numbers = np.full(size, -1, np.int64)  # insertions before each
         self.versions = np.zeros(size, np.int64)  # of the weights that acted last
-        self.steps = np.zeros(size, np.int64)  # rows to learn from
+        self.steps = np.zeros(size, np.int64)  # agent steps of each
         self.here = np.zeros(size, np.bool_)  # stored, not free and not reserved
         self.references = np.zeros(size, np.int64)
         self.awaited: dict[ChunkId, int] = {}  # reserved slots
@@ -64,10 +63,9 @@ class Pool:
         return slot
 
     def _write(self, slot: int, chunk: Chunk) -> None:
-        middle = chunk.rows["step_type"][self.spec.prefix : self.spec.prefix + self.spec.length]
         self._ring.write(slot, chunk, int(self.numbers[slot]))
         self.versions[slot] = chunk.version
-        self.steps[slot] = (middle != StepType.LAST).sum()
+        self.steps[slot] = self.spec.steps(chunk.rows["step_type"])
         self.here[slot] = True
 
     def reserve(self, entries: Iterable[tuple[ChunkId, int, int]]) -> None:

@@ -120,7 +120,8 @@ class LearnerGauges:
         buffer, args = self._buffer, self._args
         if not args.own.MAX_POLICY_LAG:  # a round passes through, and nothing is held
             return {}
-        values = {"buffer/rows": buffer.rows * self._learners, "buffer/fill": min(1.0, buffer.rows / buffer.capacity)}
+        held = buffer.chunks * buffer.spec.period
+        values = {"buffer/rows": buffer.steps * self._learners, "buffer/fill": min(1.0, held / buffer.capacity)}
         if inserted := self._progress.T_actors - self._first:
             batch = args.batch_size * buffer.spec.sample_length
             values["buffer/samples_per_insert"] = self._updates * batch / inserted
@@ -130,7 +131,7 @@ class LearnerGauges:
         """Return what changes slowly and costs milliseconds: ages, priorities, Redis."""
         values = self._redis()
         if (age := self._buffer.sampled_age()) is not None:
-            values["buffer/sampled_age"] = age * self._buffer.spec.period * self._learners
+            values["buffer/sampled_age"] = age * self._buffer.steps / max(1, self._buffer.chunks) * self._learners
         priorities = self._buffer.priorities(_PRIORITIES)
         if priorities is None:
             return Reading(values)

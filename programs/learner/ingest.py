@@ -2,8 +2,6 @@
 
 from collections.abc import Generator, Iterable, Iterator
 
-import numpy as np
-
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.schema import MOST_COUNTED
 from rainbow_iqn_apex.common.waiting import WaitReporter
@@ -13,7 +11,6 @@ from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Episode
-from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.episodes import Episodes
 from rainbow_iqn_apex.programs.learner.pace import Pace
 from rainbow_iqn_apex.programs.learner.progress import bound_of_earlier
@@ -175,9 +172,7 @@ class Ingest:
         if new or self._buffer.remembers(chunk_id):  # others were evicted before the checkpoint
             self._buffer.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
-            spec = self._buffer.spec
-            played = chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period]
-            self._progress.T_actors += int(np.count_nonzero(played != int(StepType.LAST)))
+            self._progress.T_actors += self._buffer.spec.steps(chunk.rows["step_type"])
 
 
 def _most_rows(limiter: RateLimiter, spec: ChunkSpec) -> int:

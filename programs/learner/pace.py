@@ -52,7 +52,7 @@ class StepPace:
             return known
         if known:
             start = max(known, progress.T_actors)
-        elif (start := max(self._args.learn_start, progress.T_actors)) >= self._args.T_max:
+        elif (start := progress.T_actors) >= self._args.T_max:
             raise UserError(  # chunks of many environments fill at the same time
                 f"--T-max: the first {start} agent steps were played before there was enough to learn from, so nothing "
                 f"would be learned up to {self._args.T_max}: choose a larger one, fewer environments, or start afresh"
@@ -67,7 +67,9 @@ class StepPace:
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
         self.note_loss()
-        return self._buffer.ready() and not (self._progress.T_learner and self._is_ahead())
+        played, trained = self._progress.T_actors, self._progress.T_learner
+        begins = not self._is_ahead() if trained else played >= self._args.learn_start  # a full replay may hold fewer
+        return self._buffer.ready() and begins
 
     @property
     def awaited(self) -> str:

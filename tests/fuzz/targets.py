@@ -153,7 +153,7 @@ def _sequences(words: str) -> Target:
     def use(message: Message) -> None:
         if isinstance(message, Chunk):
             buffer.add(ChunkId(0, next(sequence)), message)
-            enough = buffer.ready() if isinstance(buffer, Mixture) else buffer.rows >= 4 * agent.spec.period
+            enough = buffer.ready() if isinstance(buffer, Mixture) else buffer.chunks >= 4
             if buffer.inserted % 5 == 0 and enough:
                 batch = buffer.sample(4, 0.5)
                 update = agent.update(batch, 0.5)

@@ -101,7 +101,7 @@ def test_a_full_queue_drops_its_oldest_chunk() -> None:
     queue, entries = make_queue(capacity=20), learnable(make_chunks(SPEC, 12))
     for entry in entries:
         queue.add(*entry)
-    assert queue.slots == 4 and queue.rows == 20
+    assert queue.slots == queue.chunks == 4
     check_batch(queue, entries[-4:])
 
 

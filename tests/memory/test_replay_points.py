@@ -90,7 +90,7 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
 
 def test_an_empty_replay_says_so() -> None:
     replay, chunks = filled(0)
-    assert (replay.rows, replay.oldest()) == (0, {})
+    assert (replay.steps, replay.oldest()) == (0, {})
     assert len(replay.checkpoint().ids) == 0
     replay.check_valid()
     with pytest.raises(RunError, match="nothing"):
@@ -102,7 +102,7 @@ def test_an_empty_replay_says_so() -> None:
 
 
 def test_check_valid_notices_damage() -> None:
-    for damage in range(4):
+    for damage in range(5):
         replay, _ = filled(6)
         replay.check_valid()
         if damage == 0:
@@ -111,6 +111,8 @@ def test_check_valid_notices_damage() -> None:
             replay._ids[0] = replay._ids[1]
         elif damage == 2:
             replay.ring.rows["step_type"][:] = int(StepType.LAST)
+        elif damage == 3:
+            replay._steps[1] += 1
         else:
             replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
         with pytest.raises(ValueError, match=r"held|LAST"):

@@ -297,4 +297,4 @@ def test_sequences_that_are_sent_again_while_a_learner_starts_are_taken_in(
             assert not ingest.resume(counted)
             buffer.restore(saved, ingest.counted)
             list(ingest.take_backlog())
-            take_until(ingest, lambda: buffer.rows == 30 * spec.period, "all again")
+            take_until(ingest, lambda: buffer.chunks == 30, "all again")

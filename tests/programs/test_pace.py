@@ -15,7 +15,8 @@ from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.queue import Queue
-from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.learner.gauges import PARTS
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.pace import QueuePace, StepPace
@@ -24,10 +25,12 @@ from rainbow_iqn_apex.programs.learner.rounds import Rounds
 from rainbow_iqn_apex.programs.learner.team import SINGLE
 from tests.conftest import random_rows
 from tests.small import FREE
+from tests.specs import discrete
 
 SPEC = ChunkSpec(1, 0, 5, 1, 5, 5, prioritised=False)
 BATCH = 3
 LEARN_START = 100
+CPU = torch.device("cpu")
 
 
 def limiter_of(*, synchronize: bool, steps: int = 40) -> RateLimiter:
@@ -42,11 +45,16 @@ def arguments(*more: str) -> options.Args:
 
 
 def step_pace(
-    progress: Progress, *more: str, waits: bool = False, steps: int | None = None, ready: bool = True
+    progress: Progress,
+    *more: str,
+    waits: bool = False,
+    steps: int | None = None,
+    ready: bool = True,
+    buffer: Any = None,
 ) -> StepPace:
     agent: Any = SimpleNamespace(steps_per_update=steps)
     more = ("--agent", "r2d2" if waits else "rainbow", *more)
-    buffer: Any = SimpleNamespace(ready=lambda: ready)
+    buffer = buffer or SimpleNamespace(ready=lambda: ready)
     args = arguments(*more)
     return StepPace(args, agent, buffer, limiter_of(synchronize=args.synchronize_actors_with_learner), progress)
 
@@ -84,6 +92,26 @@ def test_a_round_has_updates_for_the_steps_that_were_played(
     progress = Progress("run", T_actors=played)
     pace = step_pace(progress, *more, steps=steps)
     assert [updates(pace, progress) for _ in rounds] == rounds
+
+
+@pytest.mark.parametrize("capacity", [1000, LEARN_START + 20])
+def test_learning_begins_after_agent_steps_and_not_after_rows(capacity: int) -> None:
+    """In episodes of one step every second row is LAST, so a replay of `capacity` rows holds half as many steps."""
+    # Mutations: count LAST rows in `ChunkSpec.steps`; wait for steps that a full replay never holds; begin when it is
+    # full; begin at learn-start instead of the steps played.
+    spec = ChunkSpec(1, 0, 6, 1, 6, 1, prioritised=False)
+    replay = Replay(spec, discrete((1,), "uint8", 2), capacity, torch.Generator(), CPU, learn_start=LEARN_START)
+    assembler, progress = Assembler(spec, 0, lambda _: None), Progress("run")
+    pace = step_pace(progress, steps=10, buffer=replay)
+    for t in range(1000):
+        row = Row(np.zeros(1, np.uint8), StepType.LAST if t % 2 else StepType.FIRST, 0.0, 0.0)
+        if chunk := assembler.add(row, 0, {}, {}):
+            replay.add(ChunkId(0, t), chunk)
+            progress.T_actors += spec.steps(chunk.rows["step_type"])
+        if pace.may_update():
+            break
+    assert LEARN_START <= progress.T_actors < LEARN_START + 6 // 2
+    assert pace.begin() == progress.T_actors
 
 
 def refilled_pace(progress: Progress, rows: list[int], *more: str) -> StepPace:
@@ -208,7 +236,7 @@ def chunks() -> list[Chunk]:
 
 def queue_of(count: int) -> tuple[Queue, list[int]]:
     """A queue of so many chunks, and the agent steps of each."""
-    queue = Queue(SPEC, 10**6, BATCH, torch.Generator(), torch.device("cpu"))
+    queue = Queue(SPEC, 10**6, BATCH, torch.Generator(), CPU)
     for number, chunk in enumerate(chunks()[:count], start=1):
         queue.add(ChunkId(0, number), chunk)
     return queue, [int((chunk.rows["step_type"][:5] != StepType.LAST).sum()) for chunk in chunks()[:count]]
@@ -220,7 +248,7 @@ def test_a_queue_is_learned_from_as_long_as_batches_wait_and_counts_their_steps(
     progress = Progress("run")
     pace = QueuePace(arguments(), queue, limiter_of(synchronize=True), progress)
     assert updates(pace, progress) == [sum(steps[: 3 * n]) for n in (1, 2, 3)]
-    assert not pace.may_update() and queue.rows == 2 * SPEC.period, "two chunks wait for a third one"
+    assert not pace.may_update() and queue.chunks == 2, "two chunks wait for a third one"
     assert updates(pace, progress) == []
 
 

@@ -193,7 +193,7 @@ def test_a_full_queue_drops_its_oldest_and_tables_keep_it() -> None:
         len(learnable) - 12,
         len(learnable) - 11,
     ]
-    assert mixture.rows == 5 * len(learnable), "still in the other table"
+    assert mixture.chunks == len(learnable), "still in the other table"
     assert mixture.oldest() == {
         actor: min(sent.id.sequence for sent in learnable if sent.id.actor == actor) for actor in (0, 1)
     }

@@ -78,7 +78,7 @@ def check_restart(mix: str, seed: int, kind: type[Mixture] = Mixture) -> None:
         assert len(successor._pool.awaited) == len(checkpoint.ids)
         read_again(successor, stream.sent, rng, share)
         checkpoint = successor.checkpoint()
-    assert not successor._pool.awaited and successor.room == mixture.room and successor.rows == mixture.rows
+    assert not successor._pool.awaited and successor.room == mixture.room and successor.steps == mixture.steps
     assert_same_checkpoint(checkpoint, mixture.checkpoint())
     successor.generator.set_state(mixture.generator.get_state())
     one, other = (next_batches(each, seed) for each in (mixture, successor))
