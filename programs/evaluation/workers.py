@@ -8,6 +8,7 @@ import io
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -87,6 +88,8 @@ def make_players(
     args: Args, saved: dict[str, Any], workers: int, stop: threading.Event
 ) -> "Iterator[OwnProcess | Processes]":
     """Yield the players of an evaluation; none of their processes is left when the block ends."""
+    if workers > 1:
+        _check_script()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -99,6 +102,17 @@ def make_players(
                 yield players
     finally:
         torch.set_num_threads(threads)
+
+
+def _check_script() -> None:
+    """Raise UserError if new processes could not run the main module, as multiprocessing lets them do by its path."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)  # None in an interactive session
+    if path is not None and main.__spec__ is None and not Path(path).is_file():
+        raise UserError(
+            f"--evaluation-workers: a script read from standard input ({path}) cannot start workers, which would have "
+            "to read it again; save it as a file, or give --evaluation-workers 1"
+        )
 
 
 class OwnProcess:
@@ -123,11 +137,18 @@ class Processes:
         self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
-        self._stop_all = SharedStop(context)
         self._others = multiprocessing.active_children()  # of a script that evaluates among other things
         self._processes: set[BaseProcess] = set()  # that have played, or do
         self._weights = _Weights(weights)
-        self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
+        try:
+            self._stop_all = SharedStop(context)
+            self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
+        except (OSError, ImportError) as error:  # shared memory and semaphores are files in /dev/shm
+            self._weights.file.close()
+            raise UserError(
+                "--evaluation-workers: processes cannot share memory and semaphores here, perhaps for want of "
+                f"/dev/shm ({one_line(error)}); give --evaluation-workers 1"
+            ) from error
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
         """Play all tasks, and yield each as it ends.
@@ -166,9 +187,7 @@ class Processes:
             yield
         except futures.BrokenExecutor as error:
             try:
-                if self._stop.wait(
-                    _SIGNAL_S
-                ):  # a SIGTERM to the whole group ends them, too, perhaps before it comes here
+                if self._stop.wait(_SIGNAL_S):  # a SIGTERM to the group ends them, too, perhaps before it comes here
                     raise Stopped from error
                 end = self._first_end()
             finally:  # the pool has ended the others, but it forgets a process that it was just starting

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from rainbow_iqn_apex.programs.evaluation.workers import SharedStop
 from rainbow_iqn_apex.programs.python_interface import evaluate
 from tests import specs
 from tests.deadline import wait_until
+from tests.processes import ROOT, clean_environment
 from tests.small import CARTPOLE, TINY, save_untrained
 
 
@@ -86,3 +89,48 @@ def test_a_death_ends_the_processes_of_the_evaluation_and_no_others_of_a_script(
     finally:
         own.kill()
         own.join()
+
+
+SCRIPT = """
+import sys
+from rainbow_iqn_apex import evaluate
+evaluate(sys.argv[1], path_to_results=sys.argv[2], evaluation_episodes=2, evaluation_workers=2, disable_cuda=True)
+"""
+WITHOUT_SEMAPHORES = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$0" "$@"')
+
+
+@pytest.mark.parametrize(
+    ("before", "script", "error"),
+    [
+        ((), "-", "UserError: --evaluation-workers: a script read from standard input"),
+        (
+            WITHOUT_SEMAPHORES,
+            "guarded",
+            "UserError: --evaluation-workers: processes cannot share memory and semaphores here",
+        ),
+        pytest.param(
+            (), "plain", "RunError: a process of the evaluation has ended with exit code 1", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_processes_that_cannot_begin_are_no_want_of_memory(
+    before: tuple[str, ...], script: str, error: str, tmp_path: Path
+) -> None:
+    # Mutations: no look at the main module; at the error of the pool; at the exit codes of its processes.
+    if before and subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not hide /dev/shm")
+    path = save_untrained(tmp_path / "cart.pth", [*CARTPOLE, *TINY], specs.CARTPOLE)
+    (tmp_path / "plain").write_text(SCRIPT)
+    (tmp_path / "guarded").write_text(SCRIPT.replace("evaluate(", "if __name__ == '__main__': evaluate(", 1))
+    given = script if script == "-" else str(tmp_path / script)
+    ended = subprocess.run(
+        [*before, sys.executable, given, path, tmp_path / "results"],
+        input=SCRIPT,
+        capture_output=True,
+        text=True,
+        env=clean_environment() | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1 and "want of memory" not in last
+    assert error in last and ("--evaluation-workers 1" in last) == error.startswith("UserError"), ended.stderr
