@@ -247,12 +247,12 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
 
     Args:
         path: a file, which is taken as it is, or a folder.
-        game: as it stands in the names of files; None for the only game in the folder.
+        game: as it stands in the names of files; None for that of the newest run in the folder, by the files' times.
         or_the_only: takes the snapshots of the only run in the folder in the place of the game's, which that run may
             have played with others: its settings name them.
 
     Raises:
-        UserError: the folder cannot be read, or holds no snapshot of the game, or of several where `game` is None.
+        UserError: the folder cannot be read, or holds no snapshot of the game.
     """
     if not path.is_dir():
         return path
@@ -270,10 +270,24 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
         raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}{_below(path)}")
     if game is None and ", " in games:
-        raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")
+        *_, game = max(fitting, key=lambda candidate: (_written_at(candidate[2]), candidate))
+        fitting = [candidate for candidate in fitting if candidate[-1] == game]
+        print(
+            f"{path} holds snapshots of {games}; {game} is the newest run: --game chooses another (--env, if it is no "
+            "Atari game)",
+            flush=True,
+        )
     _, _, newest, _ = max(fitting)
     print(f"The newest snapshot in {path} is {newest.name}", flush=True)
     return newest
+
+
+def _written_at(path: Path) -> int:
+    """Return when a file was written [ns since 1970]; 0 if the learner of a running game has just removed it."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _below(path: Path) -> str:

@@ -109,7 +109,12 @@ def test_two_machines(place: Workplace, processes: Processes) -> None:
     assert {line.split(",")[2] for line in scores} == {"0", "1"}
 
 
-def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Processes) -> None:
+def test_the_commands_of_the_readme_one_after_the_other(place: Workplace, processes: Processes) -> None:
+    """The first command, then the programs one by one, in the same folder of results, which has two games then."""
+    (first,) = commands("README.md", section(README, "The first command"))
+    small = "--T-max 1600 --log-interval 400 --evaluation-interval 800 --nb-env-per-actor 2 --force".split()
+    place.start(*first.words[2:], *small)
+    assert place.exit_code(400) == 0, place.output
     terminal = Terminal(place, processes, SMALL_GAME)
     block = next(
         block for block in blocks("README.md", section(README, "The programs")) if "redis-server" in block.text
@@ -129,6 +134,7 @@ def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Proc
     ):
         typed = terminal.type(command, *more)
         assert typed
-        typed.end(400).succeeded()
+        printed = typed.end(400).succeeded()
+        assert ("space_invaders is the newest run" in printed) == bool(more), "the evaluations choose, reports do not"
     assert len(list((place.folder / "films").glob("*.webm"))) >= 1
     assert (place.folder / "report" / "saber.html").exists()

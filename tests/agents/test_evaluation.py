@@ -226,10 +226,6 @@ def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "last_model_CartPole-v1_5000.pth").touch()
     assert snapshot.choose(tmp_path, "pong").name == "last_model_pong_1000.pth"
     with pytest.raises(
-        UserError, match=r"^--game: .* holds snapshots of CartPole-v1, pong: name one of them \(--env, "
-    ):
-        snapshot.choose(tmp_path, None)
-    with pytest.raises(
         UserError, match=r"holds no snapshot of krull \(.* or last_model_krull_<steps>\.pth\), only of Cart.*pong$"
     ):
         snapshot.choose(tmp_path, "krull")
@@ -247,6 +243,21 @@ def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "sweep" / "pong_seed-1" / "last_model_pong_1.pth").touch()
     with pytest.raises(UserError, match=r"there are snapshots in \S*/sweep/pong_seed-1$"):
         snapshot.choose(tmp_path / "sweep", "pong")
+
+
+def test_the_newest_run_of_a_folder_with_several_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Mutations: compare the steps of different games; a game's oldest file; take all games' files for its snapshots.
+    written = {"last_model_pong_9000.pth": 10, "last_model_krull_30.pth": 5, "last_model_krull_200.pth": 20}
+    for name, seconds in written.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert snapshot.choose(tmp_path, None).name == "last_model_krull_200.pth"
+    line, _ = capsys.readouterr().out.splitlines()
+    assert "krull, pong" in line and "krull is the newest run: --game " in line
+    assert snapshot.choose(tmp_path, "pong").name == "last_model_pong_9000.pth"
+    assert "newest run" not in capsys.readouterr().out
+    os.utime(tmp_path / "last_model_pong_9000.pth", (30, 30))
+    assert snapshot.choose(tmp_path, None).name == "last_model_pong_9000.pth"
 
 
 def test_a_folder_of_one_run_has_the_snapshots_of_each_of_its_games(tmp_path: Path) -> None:
