@@ -42,6 +42,26 @@ class Inspection(NamedTuple):
     curves: Array | None = None  # [A, N] quantiles, or probabilities of the atoms
 
 
+DRAWN = "drawn actions (--stochastic evaluates these)"  # of an agent with this option
+
+
+class ActingProtocol(NamedTuple):
+    """How a policy chooses its actions in an evaluation, and how the actions differ that training scores come from."""
+
+    training: str  # the actions behind training scores, in words
+    drawn: bool = False  # from the policy's distribution; otherwise greedy, the likeliest or most valuable action
+    noise: bool = False  # of the network's weights
+    epsilon: float = 0.0  # share of random actions
+
+    @property
+    def sentence(self) -> str:
+        """Both for people, in one line."""
+        noise = " under the network's noise" * self.noise
+        random = f", except for a share of {self.epsilon:g} at random" * (self.epsilon > 0)
+        chosen = "drawn from the policy" if self.drawn else "greedy"
+        return f"actions: {chosen}{noise}{random}; training scores come from {self.training}"
+
+
 class Policy(ABC):
     """Acts for a batch of environments: all that an actor, an evaluation and an inference server need."""
 
@@ -81,6 +101,10 @@ class Policy(ABC):
 
         This must change nothing: an agent that is watched acts as one that is not.
         """
+        return None
+
+    def acting_protocol(self) -> ActingProtocol | None:
+        """Return how `act` chooses actions in an evaluation; None if the policy does not describe it."""
         return None
 
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none

@@ -220,6 +220,7 @@ def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:
     assert len(evaluations.rows(name)) == 2
     record = json.loads((evaluations.folder / "evaluations" / name).with_suffix(".json").read_text())
     assert record["model"] == f"../{path.name}", "as seen from the CSV, so that both can be moved"
+    assert record["acting"]["noise"] and not record["acting"]["drawn"] and "  actions: greedy" in out
 
 
 def test_a_window_needs_a_display(evaluations: Evaluations, breakout: Path) -> None:
@@ -263,6 +264,7 @@ def test_a_card_holds_what_the_hub_reads_and_is_evaluated_to_the_same_scores(
         metric["type"] == "mean_reward" and metric["value"] == f"{np.mean(scores):.2f} +/- {np.std(scores, ddof=1):.2f}"
     )
     assert "rules of CartPole-v1; 3 episodes" in body and "95 % interval" in body
+    assert "\n  actions: greedy" in body
     film = (card / "replay.webm").exists()
     assert film == ("without a film" not in out) == ('<video src="replay.webm"' in body)
     if film:

@@ -27,7 +27,7 @@ from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import DRAWN, Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
@@ -108,6 +108,10 @@ class OnPolicy(SequenceAgent):
         actions = policy.to_action(raw)  # [E, ...]
         kept = self.next_state(stack, actions, recurrent) | {"return": discounted}
         return ActorOutput(actions.cpu().numpy(), extras, self.version), kept
+
+    def acting_protocol(self) -> ActingProtocol:
+        """Return how an evaluation chooses actions."""
+        return ActingProtocol(DRAWN, drawn=self._options.stochastic)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:

@@ -24,7 +24,7 @@ from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RAdam
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.pqn.options import PqnOptions
 from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec
@@ -88,6 +88,10 @@ class Pqn(SequenceAgent):
     def _epsilon(self, step: int) -> float:
         share = min(1.0, step / self._options.exploration_steps)
         return 1 + share * (self._options.exploration_end - 1)
+
+    def acting_protocol(self) -> ActingProtocol:
+        """Return how an evaluation chooses actions."""
+        return ActingProtocol("more random actions (--exploration-end)", epsilon=EVALUATION_EPSILON)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:

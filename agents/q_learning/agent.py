@@ -22,7 +22,7 @@ from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.ahead import Ahead, Begun
 from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
@@ -147,6 +147,12 @@ class QLearningAgent(Agent):
             return explored(greedy, EVALUATION_EPSILON, nb_actions, self.generator)
         epsilon = exploration_rates(slot.places(len(greedy), places), slot.total, step, self._options).to(self._device)
         return explored(greedy, epsilon, nb_actions, self.generator)
+
+    def acting_protocol(self) -> ActingProtocol:
+        """Return how an evaluation chooses actions."""
+        if self._options.explores(None):
+            return ActingProtocol("more random actions (--epsilon-end)", epsilon=EVALUATION_EPSILON)
+        return ActingProtocol("actions under the same noise, and random ones (--epsilon-end)", noise=True)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:

@@ -25,7 +25,7 @@ from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
 from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored, ladder
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
@@ -114,6 +114,10 @@ class R2d2(SequenceAgent):
         """Return base^(1 + 7 s) [E] at these places, or at the first ones of the agent's slot; see `ladder`."""
         base = self._options.exploration_base
         return ladder(self._slot.places(count, places), self._slot.total, base, base**8).float().to(self._device)
+
+    def acting_protocol(self) -> ActingProtocol:
+        """Return how an evaluation chooses actions."""
+        return ActingProtocol("more random actions (--exploration-base)", epsilon=EVALUATION_EPSILON)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:

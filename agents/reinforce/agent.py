@@ -16,7 +16,7 @@ from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.common.errors import UserError
@@ -66,6 +66,10 @@ class Reinforce(Agent):
         actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)  # [E]
         chosen = log_policy.argmax(1) if step is None else actions
         return ActorOutput(chosen.cpu().numpy(), {}, self.version), state
+
+    def acting_protocol(self) -> ActingProtocol:
+        """Return how an evaluation chooses actions."""
+        return ActingProtocol("drawn actions")
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:  # noqa: ARG002 - it keeps nothing

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from rainbow_iqn_apex.agents.policy import ActingProtocol
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, write_file
@@ -73,6 +74,13 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
         old.unlink(missing_ok=True)
 
 
+def summary_of(args: Args, log: EvaluationLog, action_repeat: int) -> str:
+    """Write the summary of an evaluation, of at least one episode."""
+    acting = "" if log.record.acting is None else ActingProtocol(**log.record.acting).sentence
+    records = [episode.record for episode in log.episodes]
+    return format_evaluation(records, action_repeat, Task(args.task, args.env), acting)
+
+
 def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
     title = agent_name({"agent": args.agent})
     records = [episode.record for episode in log.episodes]
@@ -112,7 +120,7 @@ A snapshot of [Rainbow-IQN Ape-X](https://arxiv.org/abs/1908.04683){trained}.
 Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its own (--seed {log.record.seed}).
 
 ```text
-{format_evaluation(records, action_repeat, Task(args.task, args.env))}
+{summary_of(args, log, action_repeat)}
 ```
 
 `mean_reward` above is the mean of whole episodes, with their standard deviation. `scores.csv` has each episode,

@@ -19,14 +19,20 @@ from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
 from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.agent import device_name, select_device
 from rainbow_iqn_apex.programs.common import open_environment
-from rainbow_iqn_apex.programs.evaluation.card import NEW_FILM, check_folder, write_card
+from rainbow_iqn_apex.programs.evaluation.card import NEW_FILM, check_folder, summary_of, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
-from rainbow_iqn_apex.programs.evaluation.workers import OwnProcess, Processes, Task, make_players, number_of_workers
+from rainbow_iqn_apex.programs.evaluation.workers import (
+    EpisodePlayer,
+    OwnProcess,
+    Processes,
+    Task,
+    make_players,
+    number_of_workers,
+)
 from rainbow_iqn_apex.programs.recording import try_to_record
 from rainbow_iqn_apex.saber.results import task
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
-from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
 from rainbow_iqn_apex.saber.results.run_record import versions
 
 _PLACES = ("best", "median", "worst")  # of the episodes that are filmed
@@ -65,10 +71,10 @@ def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: l
     device = select_device(args)
     with (
         make_players(args, saved, number_of_workers(args, device), stop) as players,
-        _open_log(folder / csv_name(args), args, saved, players.player.weights_hash, device) as log,
+        _open_log(folder / csv_name(args), args, saved, players.player, device) as log,
     ):
         for game in later:
-            with _open_log(folder / csv_name(game), game, saved, players.player.weights_hash, device):
+            with _open_log(folder / csv_name(game), game, saved, players.player, device):
                 pass  # the files of another evaluation are refused now, and not after hours of this game
         for line in other_rules(args, saved):
             print(line, flush=True)
@@ -98,12 +104,14 @@ def csv_name(args: Args) -> str:
     return f"{args.task}_{args.model.stem}_seed{args.seed}{drawn}.csv"
 
 
-def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, device: torch.device) -> EvaluationLog:
+def _open_log(
+    path: Path, args: Args, saved: dict[str, Any], player: EpisodePlayer, device: torch.device
+) -> EvaluationLog:
     assert args.model is not None
     folder = os.path.relpath(args.model.parent.resolve(), path.parent.resolve())  # so that both can be moved together
     record = EvaluationRecord(
         model=str(Path(folder) / args.model.name),
-        weights=weights,
+        weights=player.weights_hash,
         seed=args.seed,
         settings=decisive_settings(args, device),
         device=device_name(device),
@@ -111,6 +119,7 @@ def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, devic
         commits=[commit()],
         episodes=args.evaluation_episodes,
         trained_steps=trained_steps(args, saved),
+        acting=player.acting and player.acting._asdict(),
     )
     try:
         return EvaluationLog(path, record)
@@ -140,7 +149,7 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
     if not records:
         print(f"stopped: 0 of {counted(args.evaluation_episodes, 'episode')}; the same command plays them")
         return
-    print(format_evaluation(records, action_repeat, task.Task(args.task, args.env)))
+    print(summary_of(args, log, action_repeat))
     if len(records) < args.evaluation_episodes:
         print(
             f"stopped: {len(records):,} of {counted(args.evaluation_episodes, 'episode')}; those that still ran are "

@@ -56,6 +56,7 @@ class EpisodePlayer:
     def __init__(self, args: Args, weights: dict[str, torch.Tensor], stop: Stop) -> None:
         self._loaded = LoadedPolicy(args, weights)
         self.action_repeat, self.weights_hash = self._loaded.action_repeat, self._loaded.weights_hash
+        self.acting = self._loaded.policy.acting_protocol()
         self._args = args
         self._stop = stop
 

@@ -64,6 +64,7 @@ class EvaluationRecord:
     commits: list[str]  # of the programs that played, in turn
     episodes: Annotated[int, Meta(ge=1, le=2**63 - 1)]  # asked for; the CSV has fewer of them until all have ended
     trained_steps: Count | None = None  # agent steps that the snapshot was trained for, if it holds them
+    acting: dict[str, Any] | None = None  # the fields of agents.policy.ActingProtocol, of a policy that describes it
 
     def __post_init__(self) -> None:
         if b"\0" in os.fsencode(self.model):

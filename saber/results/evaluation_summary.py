@@ -36,11 +36,12 @@ def student_interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean - margin, mean + margin)
 
 
-def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, task: Task) -> str:
+def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, task: Task, acting: str = "") -> str:
     """Write the summary of at least one episode as a table, without a final newline.
 
-    `action_repeat` is the number of frames per agent step. SABER's scores and minutes are of Atari alone, which plays
-    60 frames a second; a game without a row in `atari_scores.csv` is not normalised.
+    `action_repeat` is the number of frames per agent step, `acting` a sentence about how actions were chosen.
+    SABER's scores and minutes are of Atari alone, which plays 60 frames a second; a game without a row in
+    `atari_scores.csv` is not normalised.
     """
     table, titles = task.scores, _SCORES if task.is_atari else {"score": "score_saber"}
     scores = {title: [float(getattr(record, name)) for record in records] for title, name in titles.items()}
@@ -50,7 +51,8 @@ def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, task
     left = max(len(label) for label, _ in lines)
     width = max(len(text) for _, texts in lines for text in texts) + 2
     body = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
-    return "\n".join([*body, *(f"  {text}" for text in _notes(records, action_repeat, task))])
+    notes = [*([acting] if acting else []), *_notes(records, action_repeat, task)]
+    return "\n".join([*body, *(f"  {text}" for text in notes)])
 
 
 def _cell(value: float | None) -> str:

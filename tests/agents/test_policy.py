@@ -14,18 +14,20 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.foreign_snapshot import misfits
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
+from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.environments.interface import EpisodeLostError
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.messages import Episode, Message
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
+from tests import specs
 from tests.chain.environment import ChainEnvironment
-from tests.small import FAMILIES, FREE, SHORT_CHAIN, TINY
+from tests.small import CARTPOLE, FAMILIES, FREE, SHORT_CHAIN, TINY
 
 CPU = torch.device("cpu")
 LENGTH = 5
@@ -159,3 +161,37 @@ def test_statistics_are_saved_beside_the_weights(tmp_path: Path) -> None:
     assert list(misfits(whole, model.state_dict(), lambda _: {})) == [
         "--model: the snapshot's layer.bias is of whole numbers"
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *AGENTS,
+        *(f"{name} --noisy-std 0" for name in ("rainbow_iqn", "rainbow")),
+        *(f"{name} --stochastic" for name in ("impala", "sac", "ppo")),
+    ],
+)
+def test_an_agent_describes_how_it_acts_in_an_evaluation(words: str) -> None:
+    # Mutations: describe the defaults; describe the actions of training.
+    args = options.parse([*CARTPOLE, *"--hidden-size 8 --mlp-size 8 --agent".split(), *words.split()], "test", "")
+    agent = make_agent(args, specs.CARTPOLE, CPU, learns=False, seed=1)
+    rows = Rows.stack([Row(np.full(4, 0.1, np.float32), StepType.FIRST, 0.0, 1.0)] * 20_000)
+    protocol = agent.acting_protocol()
+    assert protocol is not None and ("\n" not in protocol.sentence)
+
+    def act() -> Array:
+        agent.load(agent.loaded(), 0)  # a network with noise draws it again
+        return agent.act(rows, {}, None)[0].actions
+
+    actions = act()
+    others = min((actions == choice).mean() for choice in (0, 1))
+    if protocol.drawn:
+        assert others > 0.05
+    else:
+        assert protocol.epsilon / 4 <= others <= protocol.epsilon, "one of two actions, and the share of the other"
+    thoughts = []
+    for _ in range(2):
+        act()
+        thought = agent.inspect(Rows.stack([rows.row(0)]), {})
+        thoughts.append(thought and thought.actions.tolist())
+    assert (thoughts[0] != thoughts[1]) == protocol.noise
