@@ -1,14 +1,20 @@
-"""Writes files that are never half-written: writes to another name, flushes to the disk, renames."""
+"""Files that are never half-written, and files of others that are read with care."""
 
+import errno
+import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from rainbow_iqn_apex.common.errors import UserError
+
+MOST_BYTES = 1 << 30  # of a log: ten million episodes
+MOST_RECORD_BYTES = 1 << 24  # of what is written about a run or an evaluation, as JSON
 
 
 def expand_home(text: str) -> Path:
@@ -29,6 +35,65 @@ def is_there(path: Path) -> bool:
         return path.is_file() or path.is_dir()
     except OSError:
         return False
+
+
+def open_regular(path: Path, folder: Path | None) -> BinaryIO:
+    """Open a regular file in `folder`, or in a folder below, for reading. Raises OSError.
+
+    Other users may write to a results folder. So a link must not lead out of the folder, which itself may be a link,
+    and nothing waits for the writer of a pipe, or reads a device. Without a `folder`, the user has named the file
+    itself: it may lie anywhere, but has to be a regular file.
+    """
+    real = Path(os.path.realpath(path, strict=True))  # Path.resolve raises RuntimeError for links in a circle
+    root = Path(os.path.realpath(folder, strict=True)) if folder else real.parent
+    if not real.is_relative_to(root):
+        raise OSError(errno.EXDEV, f"it leads out of {folder}", os.fspath(path))
+    place = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    try:
+        *parents, name = real.relative_to(root).parts or (".",)
+        for part in parents:  # one by one: a part may have become a link since it was resolved
+            above, place = place, os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(above)
+        if not stat.S_ISREG(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
+            raise OSError(errno.ENOTSUP, "it is no regular file", os.fspath(path))
+        file = os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place), "rb")
+    finally:
+        os.close(place)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # another one since the look at it
+        file.close()
+        raise OSError(errno.ENOTSUP, "it is no regular file", os.fspath(path))
+    return file
+
+
+def read_regular(path: Path, folder: Path | None = None, most: int = MOST_BYTES) -> bytes:
+    """Return the content of a file in `folder`, by default its own; raises OSError as `open_regular`, or if too large.
+
+    `most` is the largest size in bytes.
+    """
+    with open_regular(path, folder or path.parent) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
+        return file.read(most)
+
+
+def open_own(path: Path, mode: str) -> IO[bytes]:
+    """Open a file that this program writes; a link is not followed, nor a pipe's reader waited for. Raises OSError."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+    return cast(IO[bytes], open(path, mode, opener=opener))
+
+
+def lock_file(path: Path) -> IO[bytes]:
+    """Return a lock that lasts until it is closed; raises BlockingIOError if another process has it, or OSError."""
+    file = open_own(path, "ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, misfits, pai
 from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.files import open_regular, replace_file
 from rainbow_iqn_apex.common.text import name_error
 
 _SUFFIX = "_state_dict"
@@ -83,17 +83,21 @@ def check_parts(agent: Agent) -> None:
             ) from error
 
 
-def load(path: Path, option: str) -> dict[str, Any]:
+def load(path: Path, option: str, folder: Path | None = None) -> dict[str, Any]:
     """Open a snapshot, which `option` has named, on the CPU; its checksums are verified before anything is decoded.
 
-    The old format of torch.save has no checksums: such a file is taken as it is.
+    With a `folder`, the one that was named, the file has to lie in it; see `open_regular`. The old format of torch.save
+    has no checksums: such a file is taken as it is.
 
     Raises:
         DamagedError: the file holds no snapshot, or one that has changed since it was written.
         UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
     """
     try:
-        with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # one line shall name the fault
+        with (
+            open_regular(path, folder) as file,
+            warnings.catch_warnings(action="ignore"),
+        ):  # one line shall name the fault
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -119,8 +123,8 @@ def settings_of(snapshot: dict[str, Any]) -> dict[str, Any]:
 def _check_archive(file: BinaryIO) -> None:
     """Verify sizes and checksums of an archive, which torch.load would not; leaves the file at its beginning.
 
-    torch.save compresses nothing, so an archive needs no more memory than its file has bytes. Raises ValueError for an
-    archive that would, _ChecksumError for a changed record, BadZipFile and others for an archive without structure.
+    torch.save compresses nothing, so a file needs no more memory than it has bytes. Raises ValueError for one that
+    would, _ChecksumError for a changed record, BadZipFile and others for an archive without structure.
     """
     is_archive = file.read(len(_ZIP)) == _ZIP
     if is_archive:

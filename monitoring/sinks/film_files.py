@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
-from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, read_regular, write_file
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmInfo, FilmSlot
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
@@ -70,6 +70,11 @@ def video_path(folder: Path, game: str, slot: FilmSlot) -> Path:
     return folder / f"{game}_{slot}_evaluation.webm"
 
 
+def is_webm(content: bytes) -> bool:
+    """Return whether a file begins as a WebM video does: with EBML's mark, and the document's type in its header."""
+    return content.startswith(b"\x1a\x45\xdf\xa3") and b"\x42\x82\x84webm" in content[:64]
+
+
 def _shown_path(folder: Path, game: str) -> Path:
     return folder / f"{game}_films.json"
 
@@ -85,12 +90,12 @@ class Shown(NamedTuple):
         return self.films.copy() if self.run_id == run_id else {}
 
 
-def read_shown(folder: Path, game: str) -> Shown:
+def read_shown(folder: Path, game: str, within: Path | None = None) -> Shown:
     """Return what the videos in a folder show; nothing if there are none, or the file that has it is damaged."""
     films: dict[FilmSlot, FilmInfo] = {}
     run_id = ""
     with suppress(OSError, ValueError, RecursionError, TypeError, LookupError):
-        content = json.loads(_shown_path(folder, game).read_bytes())
+        content = json.loads(read_regular(_shown_path(folder, game), within, MOST_RECORD_BYTES))
         run_id = str(content["run"])
         for slot in FILM_SLOTS:
             with suppress(ValueError, LookupError):

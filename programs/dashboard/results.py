@@ -1,7 +1,6 @@
 """The runs of a results folder: which there are, and what the page shows of them."""
 
 import os
-import stat
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from rainbow_iqn_apex.common.files import open_regular
 from rainbow_iqn_apex.monitoring.metrics import METRICS, is_given
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.programs.dashboard.run_files import RunFiles, RunKey
@@ -111,12 +111,14 @@ class Results:
             run = self._find().get(title)
             return run.films() if run else []
 
-    def film(self, title: str, place: str) -> Path | None:
-        """Return the file of a run's video; None if there is no such run, or no such video."""
+    def film(self, title: str, place: str) -> bytes:
+        """Return a run's video; empty if there is no such run, or no such video."""
         with self._lock:
             run = self._find().get(title)
-            path = run.film_paths.get(place) if run else None
-            return path if path and path.is_file() else None
+        try:
+            return run.film(place) if run else b""
+        except OSError:
+            return b""
 
     def events(self, title: str) -> list[Event]:
         """Return the newest events in a run's history, the oldest first."""
@@ -144,30 +146,23 @@ class Results:
 def find_runs(results: Path) -> list[RunKey]:
     """Return the runs with the newest training logs in the folder or some folders below, the newest first.
 
-    Links to folders are followed, each folder once.
+    Links to folders are not followed: what they lead to lies outside, or is found where it is.
     """
     found: list[tuple[float, RunKey]] = []
-    seen: set[Path] = set()
-    for place, folders, files in os.walk(results, followlinks=True):
-        if (real := Path(place).resolve()) in seen:
-            folders.clear()
-            continue
-        seen.add(real)
+    for place, folders, files in os.walk(results):
         folder = Path(place).relative_to(results)
         folders[:] = sorted(folders)[:_MOST_FOLDERS] if len(folder.parts) < _DEPTH else []
         logs = (Path(place, name) for name in sorted(files) if name.endswith(".csv"))
-        found += [(at, RunKey(folder.as_posix(), path.stem)) for path in logs if (at := _written(path)) is not None]
+        written = ((_written(path, results), path.stem) for path in logs)
+        found += [(at, RunKey(folder.as_posix(), task)) for at, task in written if at is not None]
     return [key for _, key in sorted(found, reverse=True)[:_MOST_RUNS]]
 
 
-def _written(path: Path) -> float | None:
+def _written(path: Path, results: Path) -> float | None:
     """Return when a training log was last written, in seconds since 1970; None for any other file."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
-            return None
-        with path.open("rb") as file:
-            return status.st_mtime if file.read(len(HEADER) + 1) == f"{HEADER}\n".encode() else None
+        with open_regular(path, results) as file:
+            return os.fstat(file.fileno()).st_mtime if file.read(len(HEADER) + 1) == f"{HEADER}\n".encode() else None
     except OSError:
         return None
 

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rainbow_iqn_apex.common.files import read_regular
 from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks import history
-from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
+from rainbow_iqn_apex.monitoring.sinks.film_files import is_webm, read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
 from rainbow_iqn_apex.programs.dashboard.tail import MOST_BYTES, Tail
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
@@ -28,6 +29,7 @@ _MOMENTS = 500  # of a curve
 _MOST_GAMES = 16  # of a run, whose curves are shown
 _NEWEST = 1000  # episodes, of which those are that the newest moment counts: they may be out of step
 _MOST_EVENTS = 200  # the newest, of a history
+_MOST_VIDEO_BYTES = 1 << 26
 _MOST_LINES = 20_000  # of a history: every second one is left out beyond
 # Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
 # two-thousandth of the learner's age at the most.
@@ -38,8 +40,8 @@ _PAUSE_SHARE = 3 / 2000  # of the age
 class EpisodeLog:
     """The episodes of a log, and their curves: one for each game that its run plays."""
 
-    def __init__(self, path: Path, record_type: type[EpisodeRecord]) -> None:
-        self.tail, self._type = Tail(path), record_type
+    def __init__(self, path: Path, results: Path, record_type: type[EpisodeRecord]) -> None:
+        self.tail, self._type = Tail(path, results), record_type
         self._path = path
         self._fault: ValueError | None = None  # of a line that is no episode
         self.curves = [_Curve()]
@@ -92,8 +94,8 @@ class _Curve:
 class History:
     """The lines of a history, and how they count agent steps and hours."""
 
-    def __init__(self, path: Path) -> None:
-        self.tail = Tail(path)
+    def __init__(self, path: Path, results: Path) -> None:
+        self.tail = Tail(path, results)
         self._clock = _Clock()
         self.lines: list[Line] = []
         self.hours: list[float] = []  # for each line, those that the learner had been running
@@ -166,11 +168,10 @@ class RunFiles:
         self.key = key
         self.lock = threading.Lock()
         self._record_path = folder / f"{task}.json"
-        self._training = EpisodeLog(folder / f"{task}.csv", EpisodeRecord)
-        self._evaluation = EpisodeLog(folder / f"{task}_evaluation.csv", VersionedRecord)
-        self.history = History(history.path_of(folder, task))
-        self.film_paths: dict[str, Path] = {slot: video_path(folder, task, slot) for slot in FILM_SLOTS}
-        self._folder = folder
+        self._training = EpisodeLog(folder / f"{task}.csv", results, EpisodeRecord)
+        self._evaluation = EpisodeLog(folder / f"{task}_evaluation.csv", results, VersionedRecord)
+        self.history = History(history.path_of(folder, task), results)
+        self._results, self._folder = results, folder
         self.problem = ""  # why a file is not shown
         self.record: RunRecord | None = None
 
@@ -220,12 +221,19 @@ class RunFiles:
 
     def films(self) -> list[dict[str, Any]]:
         """Return what the run's videos show, for the page."""
-        shown = read_shown(self._folder, self.key.task).films
-        found = [(slot, info) for slot, info in shown.items() if self.film_paths[slot].is_file()]
+        shown = read_shown(self._folder, self.key.task, self._results).films
+        found = [(slot, info) for slot, info in shown.items() if video_path(self._folder, self.key.task, slot).exists()]
         return [{"place": slot, "at": info.at, "caption": info.caption} for slot, info in found]
 
+    def film(self, place: str) -> bytes:
+        """Return one of the run's videos, empty if there is no such video; raises OSError as `read_regular`."""
+        if slot := next((slot for slot in FILM_SLOTS if slot == place), None):
+            content = read_regular(video_path(self._folder, self.key.task, slot), self._results, _MOST_VIDEO_BYTES)
+            return content if is_webm(content) else b""
+        return b""
+
     def _read_record(self) -> None:
-        self.record = read_record(self._record_path)
+        self.record = read_record(self._record_path, self._results)
 
     def _curves(self, game: int) -> dict[str, Sequence[Moment]]:
         logs = {"training": self._training, "evaluation": self._evaluation}

@@ -93,9 +93,9 @@ class Pages:
 
     async def _film(self, request: Request) -> Response:
         run, place = (request.query_params.get(name, "") for name in ("run", "place"))
-        path = await asyncio.to_thread(self._results.film, run, place)
+        video = await asyncio.to_thread(self._results.film, run, place)
         headers = {"Cache-Control": "no-store"}
-        return FileResponse(path, headers=headers) if path else PlainTextResponse("no such film", 404)
+        return Response(video, 200, headers, "video/webm") if video else PlainTextResponse("no such video", 404)
 
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""

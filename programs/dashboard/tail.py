@@ -3,16 +3,18 @@
 import os
 from pathlib import Path
 
+from rainbow_iqn_apex.common.files import open_regular
+
 _AT_ONCE = 1 << 22  # bytes: a second's work for who parses them
 _COMPARED = 200  # bytes
 MOST_BYTES = 1 << 28  # of a file; what lies behind is left out
 
 
 class Tail:
-    """Reads the whole lines of a growing file, each once."""
+    """Reads the whole lines of a growing file in a results folder, each once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, results: Path) -> None:
+        self.path, self._results = path, results
         self._file = (0, 0)  # device and inode
         self._offset = 0
         self._end = b""  # the last of what was read
@@ -25,7 +27,7 @@ class Tail:
         A large file takes several calls.
         """
         self.has_more = self.is_too_long = False  # nor if it is gone
-        with self.path.open("rb") as file:
+        with open_regular(self.path, self._results) as file:
             found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             known = self._offset and (found.st_dev, found.st_ino) == self._file
             file.seek(self._offset - len(self._end))

@@ -15,7 +15,7 @@ import yaml
 from rainbow_iqn_apex.agents.policy import ActingProtocol
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import folder_to_write, write_file
+from rainbow_iqn_apex.common.files import folder_to_write, read_regular, write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.programs import snapshot
@@ -37,8 +37,10 @@ _MARK = f"\nlibrary_name: {_LIBRARY}\n"  # in a card's head
 def check_folder(folder: Path) -> None:
     """Make the folder of a card; raises UserError if it holds anything else, but for hidden files such as .git."""
     folder_to_write("--export", folder)
-    page = folder / "README.md"
-    head, *_ = page.read_text("utf-8", errors="replace").split("\n---", 1) if page.is_file() else [""]
+    try:
+        head, *_ = read_regular(folder / "README.md").decode(errors="replace").split("\n---", 1)
+    except OSError:
+        head = ""
     is_card = head.startswith("---\n") and _MARK in f"{head}\n"
     if not is_card and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(

@@ -36,7 +36,7 @@ def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
     assert args.model is not None
     is_named = "game" in args.given or ("env" in args.given and args.env != "atari")
     path = snapshot.choose(args.model, args.task if is_named else None, or_the_only=True)
-    saved = snapshot.load(path, "--model")
+    saved = snapshot.load(path, "--model", args.model if args.model.is_dir() else None)
     return network_args(replace(args, model=path), saved), saved
 
 

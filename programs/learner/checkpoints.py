@@ -30,7 +30,7 @@ class Checkpoints:
         paths = snapshot.last_models(self._folder, self._game)
         for path in paths:
             try:
-                saved = snapshot.load(path, "--path-to-results")
+                saved = snapshot.load(path, "--path-to-results", self._folder)
             except snapshot.DamagedError as error:
                 if path == paths[-1]:
                     raise UserError(

@@ -93,4 +93,4 @@ def _load(args: Args, name: str) -> SavedRun | None:
     if not name:
         return None
     path = args.path_to_results / name
-    return parse(path, snapshot.load(path, "--path-to-results"))
+    return parse(path, snapshot.load(path, "--path-to-results", args.path_to_results))

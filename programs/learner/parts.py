@@ -87,7 +87,7 @@ def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
         print(f"Resuming from {saved.path} at T = {saved.progress.T_learner}{note}", flush=True)
     elif args.model:
         model = snapshot.choose(args.model, args.task)
-        content = snapshot.load(model, "--model")
+        content = snapshot.load(model, "--model", args.model if args.model.is_dir() else None)
         try:
             snapshot.restore_weights(agent, content)
         except UserError as error:

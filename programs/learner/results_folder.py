@@ -1,6 +1,5 @@
 """What a learner writes: the training log of all actors, its plot, the run's record, checkpoints and snapshots."""
 
-import fcntl
 import math
 import re
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import folder_to_write, write_file
+from rainbow_iqn_apex.common.files import folder_to_write, lock_file, write_file
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
@@ -51,8 +50,7 @@ class ResultsFolder:
         self._left_out = ThrottledCounter(self._known_line)
         try:
             folder_to_write("--path-to-results", folder)
-            self._lock = (folder / f".{game}.lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock_file(folder / f".{game}.lock")
             self._remove_torn_files()
             self.log = TrainingLog(folder / f"{game}.csv")
             path = self._evaluation_path
@@ -97,7 +95,7 @@ class ResultsFolder:
         path = self._record_path
         try:
             known = None if afresh else read_record(path)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}: move it away") from error
         self._record = known.started(start) if known else RunRecord(self.game, self.action_repeat, 0, (start,))
         write_record(path, self._record)
@@ -177,7 +175,7 @@ class ResultsFolder:
     def keep_best(self, run_id: str) -> None:
         """Let only a higher mean replace the best snapshot of this run, which a killed learner has left."""
         with suppress(UserError):  # there is none, or it is damaged
-            best = snapshot.load(self._best_path, "best snapshot")
+            best = snapshot.load(self._best_path, "best snapshot", self.folder)
             mean, run = best.get("best_mean"), best.get("run_id")
             if isinstance(mean, float) and isinstance(run, str) and begun_as(run) == begun_as(run_id):
                 self.best_mean = max(self.best_mean, mean)

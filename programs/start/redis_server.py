@@ -1,17 +1,17 @@
 """Find the Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
 
-import fcntl
 import re
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.files import lock_file
 from rainbow_iqn_apex.common.signals import blocked
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
@@ -136,30 +136,21 @@ def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
     return False
 
 
-def _lock(folder: Path, port: int, stop: StopRequest) -> IO[str]:
+def _lock(folder: Path, port: int, stop: StopRequest) -> IO[bytes]:
     """Return the lock of a server's file: two servers that append to it would mix their runs."""
-    with ExitStack() as stack:
-        lock = stack.enter_context((folder / f".redis_{port}.lock").open("w"))
-        deadline = time.monotonic() + _LEAVES_S
-        while not _is_locked(lock, folder):
+    deadline = time.monotonic() + _LEAVES_S
+    while True:
+        try:
+            return lock_file(folder / f".redis_{port}.lock")
+        except BlockingIOError as error:
             if time.monotonic() > deadline:
                 raise UserError(
                     f"--path-to-results: another start script, perhaps of another machine, keeps a Redis server's file "
                     f"in {folder}; stop that script and its server, or name another folder"
-                )
-            stop.pause()
-        stack.pop_all()
-    return lock
-
-
-def _is_locked(lock: IO[str], folder: Path) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise UserError(f"--path-to-results: {folder} lets no file be locked: {error.strerror}") from error
-    return True
+                ) from error
+        except OSError as error:
+            raise UserError(f"--path-to-results: {folder} lets no file be locked: {error.strerror}") from error
+        stop.pause()
 
 
 class RedisServer:

@@ -1,6 +1,5 @@
 """Run the start script for one run of a sweep, which ends with the sweep whatever ends that."""
 
-import fcntl
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 import rainbow_iqn_apex
+from rainbow_iqn_apex.common.files import lock_file, open_own, open_regular
 from rainbow_iqn_apex.programs.output_lines import fault_in, newest_with
 from rainbow_iqn_apex.programs.stop_request import ENDS_WITH
 from rainbow_iqn_apex.programs.sweep.runs import Run, State
@@ -29,7 +29,7 @@ class Process:
         own = [f"--path-to-results={run.folder}", f"--port-redis={state.port}", "--windows=none"]
         own += [] if gpu is None else [f"--gpus={gpu}"]
         command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", *run.words, *own]
-        with lock, (run.folder / LOG).open("ab") as log:
+        with lock, open_own(run.folder / LOG, "ab") as log:
             self._begins = log.tell()  # what stands before is of other starts
             self.popen = subprocess.Popen(
                 command,
@@ -47,7 +47,7 @@ class Process:
 
     def has_finished(self) -> bool:
         """Return whether the learner has printed that it has come to the run's T-max."""
-        with suppress(OSError), (self.run.folder / LOG).open("rb") as file:
+        with suppress(OSError), self._open_log() as file:
             file.seek(self._begins)
             return any(re.match(rb"\[learner\] (\[\S+\] )?Finished at T = ", line) for line in file)
         return False
@@ -59,8 +59,11 @@ class Process:
         score = newest_with(r"^\[learner\] (Score|Mean) ", lines).removeprefix("[learner] ")
         return int(steps[1]) if steps else 0, score or newest_with(".", lines)
 
+    def _open_log(self) -> IO[bytes]:
+        return open_regular(self.run.folder / LOG, self.run.folder)
+
     def _last_lines(self) -> list[str]:
-        with suppress(OSError), (self.run.folder / LOG).open("rb") as file:
+        with suppress(OSError), self._open_log() as file:
             file.seek(max(self._begins, file.seek(0, os.SEEK_END) - _TAIL))
             return file.read().decode(errors="replace").splitlines()
         return []
@@ -74,10 +77,7 @@ def environment() -> dict[str, str]:
 def take(run: Run) -> IO[bytes] | None:
     """Return a lock of the run's folder, None if another start script is at work there; raises OSError."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    lock = (run.folder / _LOCK).open("ab")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_file(run.folder / _LOCK)
     except BlockingIOError:
-        lock.close()
         return None
-    return lock

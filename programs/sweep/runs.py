@@ -18,7 +18,7 @@ from rainbow_iqn_apex import args
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.files import read_regular, write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.entries import task_name
@@ -62,10 +62,10 @@ class Run:
         """Return what was written down; None for a run that was never started. Raises UserError for a damaged file."""
         path = self.folder / _STATE
         try:
-            return schema.read_record(path.read_bytes(), State, 1000)
+            return schema.parse_record(schema.parse_json(read_regular(path, most=1000)), State)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{path}: not written by a sweep ({error}); move its folder away") from error
 
     def write(self, state: State) -> None:
@@ -75,7 +75,7 @@ class Run:
 
     def other_settings(self) -> str:
         """Return a line about what decides about results and was another in the run's last start; empty if nothing."""
-        with suppress(ValueError):  # of a damaged record the start script tells
+        with suppress(OSError, ValueError):  # the start script reports a damaged record
             if record := read_record(self.folder / f"{self.args.task}.json"):
                 before = record.starts[-1].settings
                 preset = () if "preset" in self.args.given else (f"--preset={before.get('preset', 'paper')}",)

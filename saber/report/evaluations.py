@@ -92,11 +92,11 @@ class Evaluation:
         return None
 
 
-def read_one_evaluation(path: Path) -> Evaluation | None:
-    """Read a CSV of an evaluation with its record; None if no episode has ended.
+def read_one_evaluation(path: Path, folder: Path) -> Evaluation | None:
+    """Read a CSV of an evaluation with its record, both in `folder` or below; None if no episode has ended.
 
     Raises OSError if one of the files is missing, ValueError if one is damaged.
     """
-    record = read_evaluation_record(path.with_suffix(".json"))
-    episodes = [episode.record for episode in read_evaluation(path)]
+    record = read_evaluation_record(path.with_suffix(".json"), folder)
+    episodes = [episode.record for episode in read_evaluation(path, folder)]
     return Evaluation(path, record, score_array(episodes)) if episodes else None

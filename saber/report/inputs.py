@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import expand_home, is_there
+from rainbow_iqn_apex.common.files import expand_home, is_there, open_regular
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
 from rainbow_iqn_apex.saber.report.runs import Run, read_runs, without_copies
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
@@ -16,6 +16,7 @@ from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
 _EVALUATIONS = "evaluations"  # folder below a results folder, where programs write evaluations
+_LONGEST_HEADER = 1000  # bytes
 _LONGEST_LABEL = 60  # characters: plots and tables repeat the name
 
 
@@ -84,16 +85,16 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
 
 
 def _why_nothing_is_new(path: Path, found: "_Found") -> str:
-    if path.is_file() or any(file.resolve() in found.logs for file in _files_below(path, [])):
+    if not path.is_dir() or any(file.resolve() in found.logs for file in _files_below(path, [])):
         return f"all logs in {path} have a label already"
     return f"there is no training log in {path}"
 
 
-def _read_evaluations(paths: Iterable[Path], left_out: list[str]) -> list[Evaluation]:
+def _read_evaluations(paths: Iterable[tuple[Path, Path]], left_out: list[str]) -> list[Evaluation]:
     found: list[Evaluation] = []
-    for path in sorted(paths):
+    for path, folder in sorted(paths):
         try:
-            if evaluation := read_one_evaluation(path):
+            if evaluation := read_one_evaluation(path, folder):
                 found.append(evaluation)
             else:
                 left_out.append(f"{path}: no episode has ended yet")
@@ -113,6 +114,7 @@ class _Log(NamedTuple):
     """A training log that was found."""
 
     path: Path
+    folder: Path  # that was searched
     label: str | None
     order: int
 
@@ -123,7 +125,7 @@ class _Found:
     def __init__(self) -> None:
         self.logs: dict[Path, _Log] = {}
         self.left_out: list[str] = []
-        self.evaluations: dict[Path, Path] = {}
+        self.evaluations: dict[Path, tuple[Path, Path]] = {}  # with the folder that was searched
         self._unknown: set[Path] = set()
 
     def search(self, path: Path, label: str | None, order: int) -> None:
@@ -133,46 +135,54 @@ class _Found:
         if path.is_dir():
             for child in _files_below(path, self.left_out):
                 try:
-                    self._add(child, label, order)
+                    self._add(child, path, label, order)
                 except OSError as error:
                     if (line := f"{child}: {error.strerror}") not in self.left_out:  # as of a label's folder and this
                         self.left_out.append(line)
-        elif not _starts_with(path, TRAINING):
+            return
+        path = path.resolve() if path.is_symlink() else path  # which the user has named
+        if _first_line(path, path.parent) != TRAINING:
             raise UserError(f"{path}: not a training log, whose first line is {TRAINING}")
-        else:
-            self._add(path, label, order)
+        self._add(path, path.parent, label, order)
 
-    def _add(self, path: Path, label: str | None, order: int) -> None:
+    def _add(self, path: Path, folder: Path, label: str | None, order: int) -> None:
+        header = _first_line(path, folder)
         real = path.resolve()
-        if _starts_with(path, TRAINING):
-            self.logs.setdefault(real, _Log(path, label, order))
-        elif _starts_with(path, EVALUATION):
-            self.evaluations.setdefault(real, path)
-        elif real not in self._unknown and not _starts_with(path, EVALUATION_ACTORS):  # no training scores
+        if header == TRAINING:
+            self.logs.setdefault(real, _Log(path, folder, label, order))
+        elif header == EVALUATION:
+            self.evaluations.setdefault(real, (path, folder))
+        elif real not in self._unknown and header != EVALUATION_ACTORS:  # no training scores
             self._unknown.add(real)
             self.left_out.append(f"{path}: not a training log")
 
 
 def _files_below(folder: Path, notes: list[str]) -> list[Path]:
-    """All files `*.csv`, also behind links to folders, each folder once; without the tables of other reports.
+    """All files `*.csv`; without the tables of other reports.
 
-    Adds a line to `notes` for each folder that cannot be read.
+    Links to folders are not followed: what they lead to lies outside, or is found where it is. Adds a line to `notes`
+    for each link that leads out of the folder, and for each folder that cannot be read.
     """
 
     def note(error: OSError) -> None:
         notes.append(f"{error.filename}: {error.strerror}")
 
     found: list[Path] = []
-    seen: set[Path] = set()
-    for place, folders, names in os.walk(folder, onerror=note, followlinks=True):
-        if (real := Path(place).resolve()) in seen or real.name == TABLES:
+    root = folder.resolve()
+    for place, folders, names in os.walk(folder, onerror=note):
+        if root.joinpath(place).name == TABLES:
             folders.clear()
             continue
-        seen.add(real)
-        found += [path for name in names if name.endswith(".csv") and (path := Path(place, name)).is_file()]
+        links = (link for name in folders if (link := Path(place, name)).is_symlink())
+        notes += [f"{link}: leads out of {folder}; name it, too" for link in links if not _is_in(link, root)]
+        found += [Path(place, name) for name in names if name.endswith(".csv")]
     return sorted(found)
 
 
-def _starts_with(path: Path, header: str) -> bool:
-    with path.open("rb") as file:
-        return file.readline(len(header) + 2).rstrip(b"\n") == header.encode()
+def _is_in(link: Path, root: Path) -> bool:
+    return link.resolve().is_relative_to(root)
+
+
+def _first_line(path: Path, folder: Path) -> str:
+    with open_regular(path, folder) as file:
+        return file.readline(_LONGEST_HEADER).rstrip(b"\n").decode(errors="replace")

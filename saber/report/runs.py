@@ -87,15 +87,15 @@ class Run:
         return {name: known for name, known in sorted(values.items()) if len(known) > 1}
 
 
-def read_runs(path: Path, label: str | None, order: int) -> list[Run]:
+def read_runs(path: Path, folder: Path, label: str | None, order: int) -> list[Run]:
     """Read a training log with its record: a run for each task that has been played to the end of an episode.
 
-    Raises UserError for damaged files.
+    Both are in `folder`, or below. Raises UserError for damaged files.
     """
     try:
-        record = read_record(path.with_suffix(".json"))
-        lines = read_records(path)
-    except ValueError as error:
+        record = read_record(path.with_suffix(".json"), folder)
+        lines = read_records(path, folder)
+    except (OSError, ValueError) as error:
         raise UserError(str(error)) from error
     episodes = sorted(lines, key=lambda episode: episode.T_actors)
     tasks = record.tasks if record else (task_without_record(path.stem),)

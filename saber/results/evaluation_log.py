@@ -4,7 +4,6 @@ The CSV is whole at every moment. An evaluation that is made in the same way aga
 other evaluation is refused before anything is played, as these episodes would be wrong there.
 """
 
-import fcntl
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from msgspec import Meta
 
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, lock_file, read_regular, write_file
 from rainbow_iqn_apex.common.schema import Count, Counted, Word
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, Score
 from rainbow_iqn_apex.saber.results.training_log import format_line, header_of, names_of, parse_csv
@@ -87,13 +86,12 @@ class EvaluationLog:
         self.path = path
         self._asked = record.episodes
         self.record = record  # which `_read` joins with that of the files, if there are any
-        self._lock = path.with_name(f".{path.stem}.lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._episodes = self._read()
+            self._lock = lock_file(path.with_name(f".{path.stem}.lock"))
         except BlockingIOError as error:
-            self._lock.close()
             raise ValueError(f"another evaluation is writing {path}") from error
+        try:
+            self._episodes = self._read()
         except BaseException:
             self._lock.close()
             raise
@@ -171,11 +169,11 @@ def write_evaluation(path: Path, record: EvaluationRecord, episodes: Sequence[Ev
     _write_episodes(path, episodes)
 
 
-def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
-    """Read the CSV of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
+def read_evaluation(path: Path, folder: Path | None = None) -> list[EvaluatedEpisode]:
+    """Read the CSV of an evaluation; raises ValueError for any other file, OSError as `read_regular`."""
     return [
         EvaluatedEpisode(line.seed, EpisodeRecord(**{name: getattr(line, name) for name in _PLAYED}))
-        for line in parse_csv(path.read_bytes(), path, _Line)
+        for line in parse_csv(read_regular(path, folder), path, _Line)
     ]
 
 
@@ -183,9 +181,9 @@ def _line(episode: EvaluatedEpisode) -> str:
     return format_line(_Line(seed=episode.seed, **{name: getattr(episode.record, name) for name in _PLAYED}))
 
 
-def read_evaluation_record(path: Path) -> EvaluationRecord:
-    """Read the JSON of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
-    content = path.read_bytes()
+def read_evaluation_record(path: Path, folder: Path | None = None) -> EvaluationRecord:
+    """Read the JSON of an evaluation; raises ValueError for any other file, OSError as `read_regular`."""
+    content = read_regular(path, folder, MOST_RECORD_BYTES)
     try:
         return schema.parse_record(schema.parse_json(content), EvaluationRecord)
     except ValueError as error:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, to_builtins
 
 from rainbow_iqn_apex.common import checkout, schema
-from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, read_regular, write_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.extras import packages_of
 from rainbow_iqn_apex.saber.results.task import Task, tasks_of
@@ -67,10 +67,10 @@ def write_record(path: Path, record: RunRecord) -> None:
     write_file(path, f"{json.dumps(to_builtins(record), indent=1)}\n".encode())
 
 
-def read_record(path: Path) -> RunRecord | None:
-    """Read a record; None if there is no file. Raises ValueError if the file holds no record."""
+def read_record(path: Path, folder: Path | None = None) -> RunRecord | None:
+    """Read a record; None if there is no file. Raises ValueError for any other file, OSError as `read_regular`."""
     try:
-        return schema.parse_record(schema.parse_json(path.read_bytes()), RunRecord)
+        return schema.parse_record(schema.parse_json(read_regular(path, folder, MOST_RECORD_BYTES)), RunRecord)
     except FileNotFoundError:
         return None
     except ValueError as error:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.files import read_regular, write_file
 from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 
@@ -58,7 +58,7 @@ class TrainingLog:
 
     def go_back(self, size: int) -> None:
         """Expect again the episodes logged after the file had this `size`; ignore a number that was never its size."""
-        content = self.path.read_bytes()
+        content = read_regular(self.path)
         if content[:size].endswith(b"\n"):
             self._set_records(parse_csv(content[:size], self.path, self.record_type))
             header = header_of(self.record_type).encode()
@@ -103,16 +103,19 @@ class TrainingLog:
         if not self._pending:
             _append_bytes(self.path, data)
         else:
-            content = self.path.read_bytes()
+            content = read_regular(self.path)
             if not content.startswith(data, self.size):  # after a kill, the file holds the same lines already
                 write_file(self.path, content[: self.size] + data + _format(pending))
         self._pending = pending
         self.size += len(data)
 
 
-def read_records(path: Path) -> list[EpisodeRecord]:
-    """Read a training log without changing it; leave out a last line without its newline, which is being written."""
-    return parse_csv(path.read_bytes(), path, EpisodeRecord)
+def read_records(path: Path, folder: Path | None = None) -> list[EpisodeRecord]:
+    """Read a training log without changing it; leave out a last line without its newline, which is being written.
+
+    Raises ValueError for any other file, OSError as `read_regular`.
+    """
+    return parse_csv(read_regular(path, folder), path, EpisodeRecord)
 
 
 def _key(record: EpisodeRecord) -> tuple[int, int, int]:
@@ -137,7 +140,10 @@ def _cell(value: Any) -> str:
 
 def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
     """Create the log, or read it and cut off a torn last line, which a process killed during a write has left."""
-    content = path.read_bytes() if path.exists() else b""
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        content = b""
     header = header_of(record_type).encode()
     if header.startswith(content):  # new, empty, or torn within the header
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -107,8 +107,8 @@ def test_one_that_cannot_be_read_now_is_not_passed_over(tmp_path: Path, agent: A
     first = Checkpoints(tmp_path, "chain")
     save(first, agent, 100, 100)
     unreadable = tmp_path / "last_model_chain_200.pth"
-    unreadable.symlink_to("/proc/self/mem")  # which can be opened
-    with pytest.raises(UserError, match=r"last_model_chain_200\.pth .*\(Input/output error\)$"):
+    unreadable.symlink_to("/proc/self/mem")
+    with pytest.raises(UserError, match=r"last_model_chain_200\.pth .*\(it leads out of .*\)$"):
         Checkpoints(tmp_path, "chain").load()
     unreadable.unlink()
     first.save(agent, {"T_learner": 200, "large": torch.zeros(1 << 24)}, {})

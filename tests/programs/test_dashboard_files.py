@@ -6,10 +6,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import pytest
 
+from rainbow_iqn_apex.common.files import open_regular
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
@@ -26,7 +27,7 @@ from tests.monitoring.sinks.moments import NobodyElse
 
 def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    tail = Tail(path)
+    tail = Tail(path, tmp_path)
     with pytest.raises(FileNotFoundError):
         tail.read()
     path.write_bytes(b"a\nb\ntor")
@@ -50,7 +51,7 @@ def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path:
 def test_a_line_that_never_ends_is_passed(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"0" * (tail._AT_ONCE + 3) + b"\n1\n")
-    reader = Tail(path)
+    reader = Tail(path, tmp_path)
     assert len(reader.read()[0]) == tail._AT_ONCE and reader.has_more
     path.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError):
@@ -64,7 +65,7 @@ def test_another_file_with_the_inode_of_the_one_before_is_read_from_its_beginnin
     # Mutation: compare inodes and sizes alone: a file system gives the inode of a deleted file to the next but one.
     path = tmp_path / "log"
     path.write_bytes(b"a\nb\n")
-    tail = Tail(path)
+    tail = Tail(path, tmp_path)
     assert tail.read() == (b"a\nb\n", True)
     path.write_bytes(b"another\nb\n")  # into the same inode
     assert tail.read() == (b"another\nb\n", True)
@@ -79,18 +80,17 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(
     path, other = tmp_path / "log", tmp_path / "other"
     path.write_bytes(b"a\nb\n")
     other.write_bytes(b"c\nd\ne\n")
-    open_path = Path.open
 
-    def replaced_at_once(self: Path, mode: str) -> IO[bytes]:
-        file = open_path(self, mode)
+    def replaced_at_once(path: Path, folder: Path) -> IO[bytes]:
+        file = open_regular(path, folder)
         other.replace(path)
-        return cast(IO[bytes], file)
+        return file
 
-    tail = Tail(path)
+    reader = Tail(path, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", replaced_at_once)
-        assert tail.read() == (b"a\nb\n", True)
-    assert tail.read() == (b"c\nd\ne\n", True)
+        patch.setattr(tail, "open_regular", replaced_at_once)
+        assert reader.read() == (b"a\nb\n", True)
+    assert reader.read() == (b"c\nd\ne\n", True)
 
 
 def test_a_log_that_is_too_long_says_so(tmp_path: Path) -> None:
@@ -110,16 +110,17 @@ def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Pat
     assert find_runs(tmp_path / "missing") == []
 
 
-def test_runs_behind_links_are_found_once_and_pipes_are_not_waited_for(tmp_path: Path) -> None:
-    # Mutations: follow no link, or each; open whatever is there.
+def test_no_link_is_followed_out_of_the_folder_which_may_be_a_link(tmp_path: Path) -> None:
+    # Mutation: os.walk(results, followlinks=True).
+    write_run(tmp_path / "elsewhere", "pong", 1)
     write_run(tmp_path / "disk" / "seed7", "pong", 1)
     results = tmp_path / "results"
-    results.mkdir()
-    (results / "linked").symlink_to(tmp_path / "disk")
-    (tmp_path / "disk" / "back").symlink_to(results)
-    os.mkfifo(results / "pipe.csv")
-    assert [key.title for key in find_runs(results)] == ["linked/seed7/pong"]
-    assert Results(results).title_in(tmp_path / "disk" / "seed7", "pong") == "linked/seed7/pong"
+    results.symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "disk" / "circle").symlink_to(results)
+    (tmp_path / "disk" / "breakout.csv").symlink_to("seed7/pong.csv")
+    assert {key.title for key in find_runs(results)} == {"seed7/pong", "breakout"}
+    assert Results(results).title_in(tmp_path / "disk" / "seed7", "pong") == "seed7/pong"
     assert Results(results).title_in(tmp_path / "disk", "pong") == ""
 
 
@@ -270,13 +271,13 @@ def test_a_damaged_log_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
 def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) -> None:
     path = tmp_path / "pong_metrics.jsonl"
     path.write_text(moment(0, 0) + moment(360, 100) + moment(720, 200) + moment(90_000, 100) + moment(90_360, 300))
-    history = History(path)
+    history = History(path, tmp_path)
     history.look()
     assert history.hours == pytest.approx([0, 0.1, 0.2, 0.2, 0.3])
     assert history.hours_at([0, 100, 200, 300]) == pytest.approx([0, 0.2, 0.25, 0.3]), (
         "steps played twice: the last time"
     )
-    assert History(tmp_path / "none").hours_at([1]) is None
+    assert History(tmp_path / "none", tmp_path).hours_at([1]) is None
 
 
 def test_a_long_history_keeps_its_newest_line_and_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +287,7 @@ def test_a_long_history_keeps_its_newest_line_and_events(tmp_path: Path, monkeyp
     for second in range(24):
         events = tuple(Event(float(at), f"event {at}") for at in range(max(0, second - 3), second + 1))
         feeder.observe(Report("learner", 0, "host", 7, 0, 10 * second, events=events))
-    history = History(path)
+    history = History(path, tmp_path)
     history.look()
     assert history.lines[-1].at == 230 and len(history.lines) == len(history.hours) <= 10
     assert [event.text for event in history.events] == [f"event {at}" for at in range(24)]
@@ -297,7 +298,7 @@ def test_an_event_between_two_moments_is_not_lost(tmp_path: Path) -> None:
     path, feeder = tmp_path / "pong_metrics.jsonl", Feeder([HistorySink(tmp_path / "pong_metrics.jsonl")], NobodyElse())
     for second in range(12):
         feeder.observe(Report("learner", 0, "host", 7, 0, second, events=(Event(float(second), f"event {second}"),)))
-    history = History(path)
+    history = History(path, tmp_path)
     history.look()
     assert len(history.lines) == 2 and len(history.events) == 11
 
@@ -310,7 +311,7 @@ def test_hours_of_a_long_run_are_all_counted(tmp_path: Path) -> None:
         for second in range(0, hours * 3600 + 1, 120):
             feeder.observe(Report("learner", 0, "host", 7, began, began + second))
         began += hours * 3600 + downtime
-        history = History(path)
+        history = History(path, tmp_path)
         history.look()
         assert history.hours[-1] == pytest.approx(hours * (learner + 1), rel=0.001)
 
@@ -333,6 +334,6 @@ def test_lines_that_no_learner_wrote_are_left_out(tmp_path: Path, line: str) -> 
     # Mutation: let `history.parse` accept numbers that are not finite.
     path = tmp_path / "pong_metrics.jsonl"
     path.write_text(moment(0, 0) + line + "\n" + moment(10, 5))
-    history = History(path)
+    history = History(path, tmp_path)
     history.look()
     assert [known.step for known in history.lines] == [0, 5]

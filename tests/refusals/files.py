@@ -189,7 +189,7 @@ NO_SNAPSHOTS: Refused = {
         lambda path: torch.save(published("rainbow"), path), _of(CODE), _of(CODE, legacy=True),
         *(_torn(share, legacy=legacy) for share in (1e-5, 0.01, 0.5, 0.9999) for legacy in (False, True)),
     ],
-    r"cannot be read as a snapshot \(Is a directory\)": [lambda path: path.mkdir()],
+    r"cannot be read as a snapshot \(it is no regular file\)": [lambda path: path.mkdir()],
     r"cannot be read as a snapshot \(No such file": [lambda _: None],
     "is not a snapshot: it holds no model_state_dict": [
         _of([1, 2]), _of(published("rainbow").state_dict()), _of({"model_state_dict": 3})

@@ -85,12 +85,19 @@ def test_scores_of_evaluation_actors_are_no_scores_of_training(tmp_path: Path) -
 def test_odd_trees_are_searched(tmp_path: Path) -> None:
     elsewhere = write_run(tmp_path / "elsewhere", "pong", 1, 5000)
     results = tmp_path / "results"
-    (results / "folder.csv").mkdir(parents=True)
+    write_run(results / "own", "qbert", 1, 5000)
+    (results / "folder.csv").mkdir()
     (results / "dangling.csv").symlink_to("nowhere")
     (results / "linked").symlink_to(elsewhere.parent)
     (results / "circle").symlink_to(results)
     inputs = read_inputs([results])
-    assert [run.path for run in inputs.runs] == [results / "linked" / "pong.csv"] and inputs.left_out == []
+    assert [run.path for run in inputs.runs] == [results / "own" / "qbert.csv"]
+    assert inputs.left_out == [
+        f"{results / 'linked'}: leads out of {results}; name it, too",
+        f"{results / 'dangling.csv'}: No such file or directory",
+    ]
+    (results / "named.csv").symlink_to(elsewhere)
+    assert [run.path for run in read_inputs([results / "named.csv"]).runs] == [elsewhere]
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     unread.parent.mkdir()
     unread.symlink_to("/proc/self/mem")
     inputs = read_inputs([tmp_path])
-    assert len(inputs.runs) == 1 and inputs.left_out == [f"{unread}: Input/output error"]
+    assert len(inputs.runs) == 1 and inputs.left_out == [f"{unread}: it leads out of {tmp_path}"]
     with pytest.raises(UserError, match="there is no training log in"):
         read_inputs([tmp_path], [Label("a", unread.parent)])
     with pytest.raises(OSError, match="Input/output error"):
