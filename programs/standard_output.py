@@ -14,6 +14,15 @@ def reader() -> select.poll:
     return waiting
 
 
+def discard_unread() -> None:
+    """Discard what is printed from now on to a stream that nobody reads any more, where it would be an error."""
+    for number in (1, 2):
+        waiting = select.poll()
+        waiting.register(number, 0)
+        if waiting.poll(0):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
 @contextmanager
 def checked(program: str) -> Iterator[None]:
     """End the program with exit code 1 if the block, or what is left of its output, cannot be written.

@@ -57,6 +57,7 @@ def _watch(reading: int, stop: threading.Event) -> None:
     both = standard_output.reader()
     both.register(reading, select.POLLIN)
     both.poll()
+    standard_output.discard_unread()  # or the next line that is printed would end the program before it has saved
     stop.set()
     has_screen = sys.stdout is not sys.__stdout__
     if has_screen:  # it puts whole lines above its picture

@@ -1,9 +1,11 @@
 """Signals to a program that loads, and to one that works: no traceback, no deadlock, none that is lost."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -34,6 +36,18 @@ def test_a_signal_never_waits_for_what_it_interrupts(number: str) -> None:
     told = ["Stopping: saving what there is", "goes on", "is asked twice"]
     code, out, errors = run("-c", WORKS.format(number=number))
     assert (code, sorted(out.splitlines()), errors) == (0, told, "")
+
+
+@pytest.mark.parametrize("make", [os.pipe, pty.openpty], ids=["pipe", "terminal"])
+def test_a_program_saves_when_nobody_reads_its_lines_any_more(make: Callable[[], tuple[int, int]]) -> None:
+    # Mutation: leave the streams as they are, so that the next line is an error.
+    saves = "assert stop.wait(60)\nprint('saves', flush=True)\nprint('and complains', file=sys.stderr, flush=True)\n"
+    works = WORKS.partition("with stop")[0].replace("import os", "import os, sys")
+    reading, writing = make()
+    process = subprocess.Popen([sys.executable, "-c", works + saves], stdout=writing, stderr=writing, cwd=ROOT)
+    os.close(writing)
+    os.close(reading)
+    assert process.wait(60) == 0
 
 
 def test_a_program_under_nohup_outlives_its_terminal() -> None:
