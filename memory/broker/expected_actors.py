@@ -1,13 +1,22 @@
-"""Names the processes of a run that are not running, and the command that starts each, in lines about waiting."""
+"""The processes of a run by their leases: whether any runs, and lines about those that are waited for."""
 
+import re
 from collections.abc import Callable
 
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.registered import every_actor
 from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.upkeep import keys_from
 
 LEARNER = -1  # in the place of an actor's number
 _MOST_NAMED = 8
+_LEASE = re.compile(rb"(/\d+(\.\d+)?)?}:(learner|rank:\d+|[^:]+:((evaluation|inference):)?actor:\d+)")  # after a name
+
+
+def is_at_work(client: Client, name: str) -> bool:
+    """Return whether any process of a run of this name runs; a killed one does until its lease has run out."""
+    beginning = Keys(name, "").run.removesuffix("}")
+    return any(_LEASE.fullmatch(key[len(beginning.encode()) :]) for key in keys_from(client, beginning))
 
 
 def plain_command(process: int) -> str:

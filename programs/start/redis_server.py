@@ -15,6 +15,7 @@ from rainbow_iqn_apex.common.files import lock_file
 from rainbow_iqn_apex.common.signals import blocked
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
+from rainbow_iqn_apex.memory.broker.expected_actors import is_at_work
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, process_file, settings_of
 from rainbow_iqn_apex.programs.start.output import complain, say
@@ -90,7 +91,7 @@ def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
         raise UserError(f"--port-redis: port {port} of {host} is taken by something that is not Redis; choose another")
 
 
-def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
+def take_back(host: str, port: int, results: Path, run: str, stop: StopRequest) -> None:
     """Stop the server of these results that a killed start script has left at a port, if there is one.
 
     It is started again as a child. Raises RunError if it does not stop. A living script keeps a connection to its
@@ -99,7 +100,7 @@ def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
     if not (ask(host, port).is_redis and _keeps(host, port, results, left=True)):
         return
     say(f"Redis: taking back the server that a killed start script has left at {host}:{port}")
-    _wait_for_others(host, port, stop)
+    _wait_for_others(host, port, run, stop)
     with suppress(OSError), socket.create_connection((host, port), timeout=_ANSWERS_WITHIN_S) as connection:
         connection.sendall(b"SHUTDOWN\r\n")
         connection.recv(1000)
@@ -110,15 +111,13 @@ def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
         stop.pause()
 
 
-def _wait_for_others(host: str, port: int, stop: StopRequest) -> None:
-    """Wait until the processes of the killed start script, which save and end, have left the server."""
-    say(f"Redis: waiting up to {_OTHERS_SAVE_S:.0f} sec for the processes of that script to save")
+def _wait_for_others(host: str, port: int, run: str, stop: StopRequest) -> None:
+    """Wait until the processes of the killed start script, which save and end, have given their leases back."""
     deadline = time.monotonic() + _OTHERS_SAVE_S
     with suppress(UserError, RunError, BrokerError), closing(connect(host, port)) as client:
-        while time.monotonic() < deadline:
-            own = str(client.client_id())
-            if all(connection["id"] == own for connection in client.client_list()):
-                return
+        if is_at_work(client, run):
+            say(f"Redis: waiting up to {_OTHERS_SAVE_S:.0f} sec for the processes of that script to save")
+        while is_at_work(client, run) and time.monotonic() < deadline:
             stop.pause()
 
 

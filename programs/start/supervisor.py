@@ -60,7 +60,7 @@ class Supervisor:
             if redis_server.check_running(server) and self._options.hosts:
                 raise UserError(ONE_SERVER)
             return
-        redis_server.take_back(server.host, server.port, results, self._stop)
+        redis_server.take_back(server.host, server.port, results, self._options.args.name, self._stop)
         redis_server.check_port(server.host, server.port, redis_server.ask(server.host, server.port), results)
         self._redis = RedisServer(server.host, server.port, results, self._stop, self._clock)
         self._redis.start()

@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors, is_at_work
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
@@ -55,6 +56,23 @@ def test_who_is_absent(client: Client, keys: Keys) -> None:
         leave(client, keys, actor)
     assert call.absent() == f"; 9 actors are not running (3, 4, 5, 6, 7, 8, 9, 10 ...), {told}"
     assert ExpectedActors(client, keys, 3, command).absent() == ""
+
+
+def test_a_run_is_at_work_while_one_of_its_processes_holds_a_lease(client: Client, keys: Keys) -> None:
+    # Mutations: count reports and records, or other runs' leases.
+    sharded = replace(keys, shards=3)
+    leases = [keys.lease_of(rank) for rank in (0, 1)] + [sharded.actor_lease(actor) for actor in range(3)]
+    leases += [replace(sharded, evaluation=True).actor_lease(7), replace(keys, inference=True).actor_lease(7)]
+    others = [keys.run, keys.log(0), keys.report(0), keys.learner_report, keys.film("best")]
+    others += [replace(keys, name=name).actor_lease(0) for name in (f"{keys.name}s", keys.name[:-1], "*")]
+    for key in others:
+        client.set(key, b"there", px=60_000)
+    assert not is_at_work(client, keys.name)
+    for lease in leases:
+        client.set(lease, b"held", px=60_000)
+        assert is_at_work(client, keys.name), lease
+        client.delete(lease)
+    client.delete(*others)
 
 
 def test_why_an_actor_is_absent(client: Client, keys: Keys) -> None:

@@ -1,5 +1,6 @@
 """Which Redis server the start script uses, starts or refuses."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,24 +233,36 @@ def test_a_server_that_reads_what_was_saved_is_waited_for(
 def test_only_a_server_that_was_left_behind_is_taken_back(
     server: RedisServer, tmp_path: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # Mutations: `_keeps` that does not look at the folder, at the process file or at the names of connections.
+    # Mutations: `_keeps` that does not look at the folder, at the process file or at the names of connections; wait for
+    # every client of the server, or for nobody.
     def take(results: Path) -> bool:
         """Take it back if it was left there; tell whether it has ended."""
-        take_back("127.0.0.1", server._port, results, StopRequest())
+        take_back("127.0.0.1", server._port, results, "mine", StopRequest())
         return not is_listening(server._port)
 
     server.start()
     with redis.Redis(port=server._port) as client:
         client.set("kept", 1)
     assert not take(tmp_path), "its script lives"
-    with pytest.raises(UserError, match=r"the Redis server of .* is already at .*; stop it, or what looks") as told:
+    with pytest.raises(UserError, match=r"the Redis server of .* is already at .*; stop it, or what looks") as refused:
         check_port("127.0.0.1", server._port, ask("127.0.0.1", server._port), tmp_path)
-    assert "--port-redis starts" not in str(told.value)
+    assert "--port-redis starts" not in str(refused.value)
     server._let_go()  # as the death of the script does
     assert not take(tmp_path / "results"), "of other results"
-    assert take(tmp_path)
+    with redis.Redis(port=server._port) as dashboard:
+        dashboard.set("riqx:{other}:learner", 1)  # at work, too, with a run of its own
+        assert take(tmp_path)
     wait_until(lambda: not server.runs(), "its end, a moment after its port is free")
-    assert "taking back the server that a killed start script has left" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "taking back the server that a killed start script has left" in told and "waiting up to" not in told
+    server.start()
+    server._let_go()
+    with redis.Redis(port=server._port) as client:
+        client.set("riqx:{mine}:id:actor:0", 1, px=2000)
+        began = time.monotonic()
+        assert take(tmp_path) and time.monotonic() - began > 1
+    wait_until(lambda: not server.runs(), "its end again")
+    assert "waiting up to 60 sec for the processes of that script to save" in capfd.readouterr().out
     by_hand = processes.start(CONFIGURATION, *settings_of(server._port, tmp_path), program=BUNDLED)
     by_hand.wait_for("Ready to accept connections")
     assert not take(tmp_path), "who has started it looks after it"
