@@ -230,10 +230,11 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
 def read(argv: Sequence[str] | None) -> config_file.Settings:
     """Read what a command line and its configuration file give, of the options of all agents."""
     first = config_file.read((RunOptions, EnvironmentOptions), argv).values
-    groups = (*ALL_GROUPS, own_options(first.get("env", EnvironmentOptions.env)))
+    groups = (*ALL_GROUPS, environment := own_options(first.get("env", EnvironmentOptions.env)))
     with suppress(UserError):  # `parse` names the mistake
         groups = (*groups, find_agent(first.get("agent", RunOptions.agent)).options)
-    return config_file.read(groups, argv)
+    used = _COMMON | _names(environment) | _names(find_agent(_agent(first, [])).options)
+    return config_file.read(groups, argv, used)
 
 
 def _agent(values: dict[str, Any], errors: list[str]) -> str:

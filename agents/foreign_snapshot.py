@@ -75,10 +75,15 @@ def misfits(
     except ValueError as error:
         yield f"--model: the snapshot is not of Rainbow-IQN or Rainbow: {error}"
         return
-    lines = [_line(name, saved[name], wanted[name]) for name in wanted if saved.get(name, wanted[name]) != wanted[name]]
+    lines = differences(saved, wanted)
     yield from lines
     if not lines:  # else the names and shapes that follow from a wrong setting would only hide it
         yield from (f"--model: {text}" for text in _other_names(weights, own) or _other_shapes(weights, own))
+
+
+def differences(saved: Sizes, wanted: Sizes) -> list[str]:
+    """Return a line for each setting that a snapshot has with another value than is `wanted`."""
+    return [_line(name, saved[name], wanted[name]) for name in wanted if saved.get(name, wanted[name]) != wanted[name]]
 
 
 def _line(name: str, saved: Any, wanted: Any) -> str:

@@ -9,7 +9,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -40,19 +40,75 @@ COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
     "dashboard.py": "apex-dashboard",
     "sweep.py": "apex-sweep",
 }
+# Our options, by what Stable-Baselines3 and its RL Zoo, CleanRL, Sample Factory, RLlib or Dopamine call them. Where
+# agents have options of their own for the same thing, several stand here; one that ends with _ is a beginning.
+_OTHER_LIBRARIES = {
+    "lr_": "learning_rate lr",
+    "adam_eps_ rms_eps_": "adam_epsilon optimizer_epsilon",
+    "discount": "gamma",
+    "T_max": "total_timesteps n_timesteps num_timesteps max_timesteps total_steps train_for_env_steps training_steps "
+    "num_frames total_frames max_frames",
+    "nb_env_per_actor": "num_envs n_envs num_env local_num_envs num_envs_per_worker num_envs_per_env_runner",
+    "nb_actor": "num_workers n_workers workers num_actors num_env_runners num_rollout_workers",
+    "agent": "algo algorithm",
+    "env": "env_id env_name environment_name gym_id",
+    "game": "game_name rom",
+    "proba_sticky_actions": "sticky_actions repeat_action_probability",
+    "action_repeat": "frame_skip frameskip env_frameskip",
+    "history_length": "frame_stack env_framestack num_stack stack_size",
+    "memory_capacity": "buffer_size replay_buffer_size replay_capacity replay_size memory_size",
+    "learn_start": "learning_starts min_replay_history start_steps start_timesteps warmup_steps",
+    "replay_frequency samples_per_insert": "train_freq train_frequency update_period",
+    "target_update target_period": "target_network_frequency target_update_interval target_update_period",
+    "target_rate": "tau polyak",
+    "unroll_length multi_step": "n_steps num_steps n_step update_horizon rollout rollout_length",
+    "epochs": "n_epochs update_epochs num_epochs",
+    "minibatches": "num_minibatches n_minibatches num_batches_per_epoch",
+    "trace_lambda": "gae_lambda q_lambda td_lambda lambda_",
+    "clip_epsilon": "clip_range clip_coef ppo_clip_ratio clip_param",
+    "entropy_cost": "ent_coef entropy_coef entropy_coeff exploration_loss_coeff",
+    "baseline_cost": "vf_coef vf_loss_coeff value_loss_coeff",
+    "max_gradient_norm": "max_grad_norm clip_grad_norm grad_clip",
+    "normalise_advantages": "norm_adv normalize_advantage normalize_advantages",
+    "epsilon_end exploration_end": "exploration_final_eps end_e epsilon_train",
+    "epsilon_decay exploration_steps": "exploration_fraction epsilon_decay_period",
+    "priority_exponent_": "prioritized_replay_alpha per_alpha alpha",
+    "priority_weight": "prioritized_replay_beta per_beta beta beta0",
+    "atoms": "n_atoms num_atoms",
+    "num_tau_samples": "n_quantiles num_quantiles",
+    "hidden_size mlp_size": "hidden_dim hidden_units net_arch fcnet_hiddens encoder_mlp_layers",
+    "lstm_size": "lstm_hidden_size lstm_cell_size rnn_size",
+    "reward_clip": "clip_rewards reward_clipping",
+    "wandb": "track with_wandb use_wandb",
+    "tensorboard": "tensorboard_log",
+    "path_to_results": "log_dir logdir log_folder train_dir base_dir save_dir output_dir results_dir",
+    "run_name": "exp_name experiment run_id",
+    "model": "trained_agent load_path load_checkpoint checkpoint resume_from",
+    "record": "capture_video save_video record_video",
+    "evaluation_interval": "eval_freq eval_interval save_freq checkpoint_frequency save_every_steps",
+    "evaluation_episodes": "eval_episodes n_eval_episodes num_eval_episodes",
+    "learner_threads": "num_threads",
+    "disable_cuda": "cuda no_cuda device",
+    "gpu_number": "gpu gpu_id cuda_device",
+    "host_redis": "redis_host redis_server",
+    "port_redis": "redis_port",
+}
 _HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 
 
-def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+def read(
+    groups: Sequence[type], argv: Sequence[str] | None, used: Set[str] = frozenset()
+) -> tuple[dict[str, Any], list[str]]:
     """Read the values that a command line gives, by field, and the command line's mistakes.
 
-    Groups may share fields. A request for help is ignored.
+    Groups may share fields. A request for help is ignored. An unknown option brings up those that are `used`, if any
+    are named, rather than other agents'.
     """
     fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
     words = [word for word in _words(argv) if word not in _HELP]
     given, others = _reader(tuple(fields.values())).parse_known_args(_join_negative_numbers(words))
-    flags = [flag_of(name) for name in fields]
+    flags = [flag_of(name) for name in fields if name in (used or fields)]
     errors = [unknown(text, flags) for text in others if text.startswith("-")]
     errors = errors or [unknown(text, flags) for text in others]
     values: dict[str, Any] = {}
@@ -253,5 +309,25 @@ def _boolean(text: str) -> bool:
 
 def unknown(text: str, known: Sequence[str]) -> str:
     """Return the line about a text that names no option, with those of the known names that are close."""
-    close = nearest(text.split("=")[0], known)
+    name = text.split("=")[0]
+    ours = _named_elsewhere(name, known)
+    close = nearest(name, known) if ours is None else ours
     return f"{text}: no such option; {suggestion(close, '--help lists all')}"
+
+
+def _named_elsewhere(text: str, known: Sequence[str]) -> list[str] | None:
+    """Return those of the known names that stand for another library's; None if no library has it."""
+    name = _plain_name(text)
+    meant = next((ours for ours, theirs in _OTHER_LIBRARIES.items() if name in theirs.split()), None)
+    if meant is None:
+        return None
+    return [
+        one
+        for ours in meant.split()
+        for one in known
+        if (_plain_name(one).startswith(ours.lower()) if ours.endswith("_") else _plain_name(one) == ours.lower())
+    ]
+
+
+def _plain_name(text: str) -> str:
+    return text.lstrip("-").replace("-", "_").lower()

@@ -9,7 +9,7 @@ A value is read as the same text on the command line is, and a setting that is g
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,9 +47,12 @@ class Settings(NamedTuple):
     errors: list[str]
 
 
-def read(groups: Sequence[type], argv: Sequence[str] | None) -> Settings:
-    """Read a command line of the options of these groups, and the configuration file that it names."""
-    values, errors = command_line.read(groups, argv)
+def read(groups: Sequence[type], argv: Sequence[str] | None, used: Set[str] = frozenset()) -> Settings:
+    """Read a command line of the options of these groups, and the configuration file that it names.
+
+    Of an unknown option `used` names those that may be meant, see `command_line.read`.
+    """
+    values, errors = command_line.read(groups, argv, used)
     path = values.get(CONFIG)
     if path is None:
         return Settings(values, {}, errors)
@@ -57,7 +60,7 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> Settings:
         entries = list(yaml_texts.read(path, _WANTED))
     except UserError as error:
         return Settings(values, {}, [*errors, str(error)])
-    found, keys, wrong = _values(groups, entries)
+    found, keys, wrong = _values(groups, entries, used)
     errors += [f"{path}: {text}" for text in wrong]
     replaced = {other for name in values for other in (name, *_OTHER_NAMES.get(name, ()))}
     found = {name: value for name, value in found.items() if name not in replaced}
@@ -75,7 +78,9 @@ def name_source(line: str, path: Path | None, keys: Mapping[str, str]) -> str:
     return f"{line} ({path} sets {', '.join(others)})" if others else line
 
 
-def _values(groups: Sequence[type], entries: Sequence[Entry]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def _values(
+    groups: Sequence[type], entries: Sequence[Entry], used: Set[str]
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """Return the values of a file and its keys, both by option, and its mistakes."""
     fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
     values: dict[str, Any] = {}
@@ -85,7 +90,9 @@ def _values(groups: Sequence[type], entries: Sequence[Entry]) -> tuple[dict[str,
         name = key.replace("-", "_")
         try:
             if name not in fields:
-                known = [other if "_" in key else other.replace("_", "-") for other in fields]
+                known = [
+                    other if "_" in key else other.replace("_", "-") for other in fields if other in (used or fields)
+                ]
                 raise ValueError(command_line.unknown(key, known).partition(": ")[2])
             if name == CONFIG:
                 raise ValueError("a configuration file cannot name another; leave it out")

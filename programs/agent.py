@@ -12,6 +12,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.programs.machine_preset import check_device, count_gpus
 
 
 def select_device(args: Args, place: int = 0) -> torch.device:
@@ -20,11 +21,10 @@ def select_device(args: Args, place: int = 0) -> torch.device:
     `place` numbers the learners of a machine: each has a GPU of its own, behind the one that the options name.
     """
     torch.backends.cudnn.enabled = not args.disable_cudnn
-    if args.disable_cuda or not torch.cuda.is_available():
+    if args.disable_cuda or not (args.gpu_number or count_gpus()):
         return torch.device("cpu")
     number = args.gpu_number + place
-    if number >= torch.cuda.device_count():
-        raise UserError(f"--gpu-number: there is no CUDA device {number}, only {torch.cuda.device_count()}")
+    check_device("--gpu-number", number, count_gpus())
     return torch.device("cuda", number)
 
 

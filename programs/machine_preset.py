@@ -18,6 +18,13 @@ def count_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
+def check_device(option: str, number: int, there: int) -> None:
+    """Raise UserError for the number of a CUDA device that is not among those `there`."""
+    if number >= there:
+        advice = f"choose from 0 to {there - 1}" if there else "leave it out to compute on the CPU"
+        raise UserError(f"{option}: PyTorch finds no CUDA device {number} here, {there} in all; {advice}")
+
+
 def preset_for(given: Mapping[str, Any], count_gpus: Callable[[], int] = count_gpus) -> str:
     """Return the preset that the start script adds to these options, by name; empty if none."""
     return "" if given.get("disable_cuda") or "preset" in given or count_gpus() else "cpu"

@@ -1,13 +1,22 @@
 """Values, options and names that are wrong get one line each."""
 
+import dataclasses
 import shlex
 
 import pytest
 
+from rainbow_iqn_apex.args import ALL_GROUPS
+from rainbow_iqn_apex.options import command_line
 from tests.interface import FLAGS, INTERFACE, agent_of, errors_of, read, value_of
 
 NUMBERS = [option for option, default in INTERFACE if type(default) in (int, float)]
 WHOLE_NUMBERS = [option for option, default in INTERFACE if type(default) is int]
+
+LEARNING_RATES = {
+    "rainbow_iqn": "lr-IQN", "rainbow": "lr-Rainbow", "btr": "lr-IQN", "impala": "lr-IMPALA", "r2d2": "lr-R2D2",
+    "sac": "lr-SAC", "ppo": "lr-on-policy", "vmpo": "lr-on-policy", "awr": "lr-on-policy", "vpg": "lr-on-policy",
+    "vtrace": "lr-on-policy", "pqn": "lr-PQN", "reinforce": "lr-REINFORCE",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("option", NUMBERS)
@@ -98,7 +107,37 @@ def test_an_unknown_option_comes_with_a_proposal(typo: str, meant: str) -> None:
     assert meant in error
 
 
-@pytest.mark.parametrize("argv", [["--xyzzy"], ["word"], ["3"], ["-x"]])
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("--learning-rate 1e-4", "--lr-IQN"),
+        ("--rainbow-only 1 --learning_rate 1e-4", "--lr-Rainbow"),
+        *((f"--agent {agent} --lr=1e-4", f"--{lr}") for agent, lr in LEARNING_RATES.items()),
+        ("--gamma 0.99", "--discount"),
+        ("--total-timesteps 1e6", "--T-max"),
+        ("--num-envs 8", "--nb-env-per-actor"),
+        ("--track", "--wandb"),
+        ("--buffer-size 10000", "--memory-capacity"),
+        ("--n-steps 5", "--multi-step"),
+        ("--agent ppo --n-steps 128", "--unroll-length"),
+        ("--agent sac --tau 0.005", "--target-rate"),
+    ],
+)
+def test_other_libraries_names_lead_to_ours(words: str, meant: str) -> None:
+    # Mutation: the options of all agents, in the place of the chosen one's.
+    (error,) = errors_of(*words.split())
+    assert error.endswith(f": no such option; did you mean {meant}?")
+
+
+def test_what_other_libraries_call_our_options_is_none_of_ours() -> None:
+    ours = {f.name.lower() for group in ALL_GROUPS for f in dataclasses.fields(group)}
+    theirs = [name for names in command_line._OTHER_LIBRARIES.values() for name in names.split()]
+    assert len(theirs) == len(set(theirs)) and not ours & {*theirs}
+    for name in " ".join(command_line._OTHER_LIBRARIES).lower().split():
+        assert name in ours or (name.endswith("_") and any(one.startswith(name) for one in ours)), name
+
+
+@pytest.mark.parametrize("argv", [["--tau"], ["--xyzzy"], ["word"], ["3"], ["-x"]])
 def test_what_resembles_no_option(argv: list[str]) -> None:
     assert errors_of(*argv)[0].startswith(f"{argv[0]}: no such option")
 

@@ -55,11 +55,19 @@ def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Serv
     options = DashboardOptions(**values)
     errors += bounds_errors(options) + server_errors(options.host_redis, options.redis_url)
     errors += named_twice(options, values.keys()) + (run_name_errors(options.run_name) if options.run_name else [])
-    try:
-        if options.path_to_results.exists() and not options.path_to_results.is_dir():
-            errors.append(f"--path-to-results: expected a folder, got the file {options.path_to_results}")
-    except OSError as error:
-        errors.append(f"--path-to-results: {options.path_to_results} cannot be looked at ({error.strerror})")
+    errors += _folder_errors(options.path_to_results, is_given="path_to_results" in values)
     if errors:
         raise UserError("\n".join(errors))
     return options, find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
+
+
+def _folder_errors(folder: Path, *, is_given: bool) -> list[str]:
+    """Return what is wrong with the results folder; the default one need not be there, as Redis may have a run."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            return [f"--path-to-results: expected a folder, got the file {folder}"]
+        if is_given and not folder.exists():
+            return [f"--path-to-results: no such folder: {folder}; name the results folder of a run"]
+    except OSError as error:
+        return [f"--path-to-results: {folder} cannot be looked at ({error.strerror})"]
+    return []

@@ -1,17 +1,18 @@
 """What every learner of a run is put together from, whether it leads or not."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from rainbow_iqn_apex.agents.foreign_snapshot import check_weights
+from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, differences
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.buffer import Buffer
@@ -96,8 +97,27 @@ def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
                     f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
                     "that agent, or name a snapshot of this one"
                 ) from error
+            if lines := _other_sizes(args, content):
+                raise UserError("\n".join(lines)) from error
             raise
         print(f"Starting from the weights of {model}", flush=True)
+
+
+def _other_sizes(args: Args, content: dict[str, Any]) -> list[str]:
+    """Return a line for each setting of the snapshot's run that explains why its weights do not fit.
+
+    These are the settings on which the shapes of weights depend. If none of them differs, it is what was played, or any
+    setting of another project's agent, whose author need not mark it.
+    """
+    saved = {
+        name: value for name, value in snapshot.settings_of(content).items() if type(value) is type(args.get(name))
+    }
+    saved = {name: one_line(value, 100) if isinstance(value, str) else value for name, value in saved.items()}
+    own = {f.name: f.metadata.get("shape", False) for f in fields(args.own)}
+    shaping = ["history_length", *(name for name, decides in own.items() if decides)]
+    others = ["env", "game", *(own if args.agent not in AGENTS else ())]
+    found = (differences(saved, {name: args.get(name) for name in names}) for names in (shaping, others))
+    return next(filter(None, found), [])
 
 
 def make_checked_buffer(

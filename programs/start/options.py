@@ -21,7 +21,7 @@ from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.parser import Parser, devices, path
 from rainbow_iqn_apex.options.sink_options import check_sinks
-from rainbow_iqn_apex.programs.machine_preset import preset_for
+from rainbow_iqn_apex.programs.machine_preset import check_device, preset_for
 from rainbow_iqn_apex.programs.start import hosts
 from rainbow_iqn_apex.programs.start.hosts import Host
 
@@ -126,7 +126,8 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
         raise UserError("--gpus, --gpu-number: give either of them")
     playing = read_hosts(own.hosts, {name: given[name] for name in given.keys() - keys.keys()}, rest)
     if not given.get("disable_cuda"):
-        _check_gpus(own.gpus, count_gpus)
+        for gpu in own.gpus:
+            check_device("--gpus", gpu, count_gpus())
     preset = "" if errors else preset_for(given, count_gpus)
     rest += ["--preset", preset] if preset else []
     parsed = args.parse(rest, PROGRAM, "")
@@ -134,6 +135,8 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     try:
         check_actors(parsed.env, parsed.game, parsed.nb_actor)
         check_sinks(parsed)
+        if parsed.gpu_number and not (parsed.disable_cuda or own.gpus):
+            check_device("--gpu-number", parsed.gpu_number, count_gpus())
         folder_to_write("--path-to-results", parsed.path_to_results)
     except UserError as error:
         raise UserError(parsed.name_source(str(error))) from error
@@ -207,11 +210,3 @@ def _stop_seconds(environment: Mapping[str, str]) -> int:
     if not re.fullmatch("0|[1-9][0-9]{0,5}", text):
         raise UserError(f"{_STOP_SECONDS}: expected whole seconds, got {text!r}")
     return int(text)
-
-
-def _check_gpus(gpus: Sequence[int], count_gpus: Callable[[], int]) -> None:
-    missing = [gpu for gpu in gpus if gpu >= count_gpus()]
-    if missing:
-        there = count_gpus()
-        advice = f"choose from 0 to {there - 1}" if there else "leave it out to compute on the CPU"
-        raise UserError(f"--gpus: PyTorch finds no CUDA device {missing[0]} here, {there} in all; {advice}")

@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 import torch
 
+from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Box
 from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.learner.parts import restore_agent
 from tests.agents.test_on_policy import Play, rounds
 from tests.agents.test_sac import agent_of, learned
+from tests.small import save_untrained
+from tests.specs import ATARI, CARTPOLE
 
 PPO = "--agent ppo --env gymnasium:Pendulum-v1 --reference-kl-cost 0.1 --popart True --kl-limit 0.01".split()
 
@@ -85,3 +91,56 @@ def test_moments_of_other_weights_are_left_out(tmp_path: Path, capsys: pytest.Ca
     begin(other.learner, play.learner, tmp_path)
     told = "Adam begins anew, without the snapshot's moments: they are of 14 weights, and 13 are trained\n"
     assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize(
+    ("agent", "before", "now", "lines"),
+    [
+        (
+            "rainbow_iqn",
+            "--hidden-size 16",
+            "--hidden-size 24",
+            ["--hidden-size: the snapshot's weights need 16, is 24"],
+        ),
+        ("r2d2", "--hidden-size 16", "--hidden-size 24", ["--hidden-size: the snapshot's weights need 16, is 24"]),
+        ("impala", "--hidden-size 16", "--hidden-size 24", ["--hidden-size: the snapshot's weights need 16, is 24"]),
+        ("pqn", "--hidden-size 16", "--hidden-size 24", ["--hidden-size: the snapshot's weights need 16, is 24"]),
+        ("sac", "--hidden-size 16", "--hidden-size 24", ["--hidden-size: the snapshot's weights need 16, is 24"]),
+        (
+            "ppo",
+            "--hidden-size 16 --architecture data-efficient",
+            "--hidden-size 24 --architecture shallow --entropy-cost 0.5",
+            [
+                "--architecture: the snapshot's weights need data-efficient, is shallow",
+                "--hidden-size: the snapshot's weights need 16, is 24",
+            ],
+        ),
+        ("impala", "--history-length 3", "", ["--history-length: the snapshot's weights need 3 pictures (of colour"]),
+        ("ppo", "--mlp-size 8 --env gymnasium:CartPole-v1", "--mlp-size 12", ["--mlp-size: the snapshot's weights ne"]),
+        (
+            "ppo",
+            "--mlp-size 8 --env gymnasium:CartPole-v1",
+            "--mlp-size 8 --env gymnasium:Acrobot-v1",
+            ["--env: the snapshot's weights need gymnasium:CartPole-v1, is gymnasium:Acrobot-v1"],
+        ),
+    ],
+)
+def test_the_setting_that_does_not_fit_is_named(
+    agent: str, before: str, now: str, lines: list[str], tmp_path: Path
+) -> None:
+    # Mutations: the first tensors' shapes; settings that make no other weights, such as a learning rate.
+    words = ["--agent", agent, "--learn-start", "1", "--disable-cuda"]
+    small = [] if "size" in before else ["--hidden-size", "8"]
+    spec = CARTPOLE if "CartPole" in before else ATARI
+    path = save_untrained(tmp_path / "x.pth", [*words, *small, *before.split()], spec)
+    given = [] if "--env" in now or "CartPole" not in before else ["--env", "gymnasium:CartPole-v1"]
+    args = options.parse([*words, *small, *given, *now.split(), "--model", str(path)], "", "")
+    shape = (6,) if "Acrobot" in now else spec.observation.shape
+    environment = spec._replace(observation=spec.observation._replace(shape=shape))
+    fresh = make_agent(args, environment, torch.device("cpu"), learns=True, seed=1)
+    with pytest.raises(UserError) as caught:
+        restore_agent(args, fresh, None)
+    told = str(caught.value).splitlines()
+    assert len(told) == len(lines) and all(line.startswith(start) for line, start in zip(told, lines, strict=True)), (
+        told
+    )

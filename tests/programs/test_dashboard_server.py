@@ -243,6 +243,7 @@ def test_only_the_two_videos_of_a_known_run_are_served(processes: Processes, red
         ("--redis-url http://x", "--redis-url: expected redis://"),
         ("--redis-url redis://x --port-redis 5", "--host-redis, --port-redis: --redis-url names the Redis server"),
         ("--path-to-results dashboard.py", "--path-to-results: expected a folder"),
+        ("--path-to-results nowhere", "--path-to-results: no such folder: nowhere; name the results folder of a run"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words: str, told: str) -> None:

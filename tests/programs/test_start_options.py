@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex import args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, Server
 from rainbow_iqn_apex.options.command_line import run_by
+from rainbow_iqn_apex.programs import agent
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
@@ -83,6 +85,23 @@ def test_a_gpu_that_is_not_there_is_named(there: int, gpus: str, missing: int, a
     with pytest.raises(UserError) as error:
         asked(f"--gpus {gpus}{preset}", lambda: there)
     assert str(error.value) == f"--gpus: PyTorch finds no CUDA device {missing} here, {advice}"
+
+
+def test_a_gpu_number_without_a_gpu_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutations: take the CPU instead; judge the number where the GPUs of --gpus, or none, are used.
+    line = "--gpu-number: PyTorch finds no CUDA device 3 here, 0 in all; leave it out to compute on the CPU"
+    with pytest.raises(UserError, match=f"^{line}$"):
+        asked("--gpu-number 3", lambda: 0)
+    Path("gpu.yaml").write_text("gpu-number: 3\n")
+    with pytest.raises(UserError, match=r"^gpu\.yaml: gpu-number: PyTorch finds no CUDA device 3 here"):
+        asked("--config gpu.yaml", lambda: 0)
+    asked("--gpu-number 3 --disable-cuda", lambda: 0)
+    asked("--config gpu.yaml --gpus 0", lambda: 1)
+    monkeypatch.setattr(agent, "count_gpus", lambda: 0)
+    with pytest.raises(UserError, match=f"^{line}$"):
+        agent.select_device(args.parse(["--gpu-number", "3"], "", ""))
+    for words in ([], ["--gpu-number", "3", "--disable-cuda"]):
+        assert agent.select_device(args.parse(words, "", ""), 1).type == "cpu"
 
 
 def test_evaluation_actors_take_the_gpus_after_the_actors() -> None:
