@@ -7,6 +7,7 @@ appends lines with smaller steps.
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,5 +76,5 @@ def parse(data: bytes) -> Iterator[Line]:
             line = schema.parse(schema.parse_json(text), _Written)
         except ValueError:
             continue
-        values = {name: line.values[name] for name in known(line.values)}
+        values = {sys.intern(name): line.values[name] for name in known(line.values)}  # each line repeats the names
         yield Line(line.at, line.step, values, tuple(Event(*event) for event in line.events))

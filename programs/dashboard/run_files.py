@@ -21,16 +21,15 @@ from rainbow_iqn_apex.monitoring.sinks.film_files import is_webm, read_shown, vi
 from rainbow_iqn_apex.monitoring.sinks.history import Line
 from rainbow_iqn_apex.programs.dashboard.tail import MOST_BYTES, Tail
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
-from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
 
 _MOMENTS = 500  # of a curve
 _MOST_GAMES = 16  # of a run, whose curves are shown
-_NEWEST = 1000  # episodes, of which those are that the newest moment counts: they may be out of step
 _MOST_EVENTS = 200  # the newest, of a history
 _MOST_VIDEO_BYTES = 1 << 26
-_MOST_LINES = 20_000  # of a history: every second one is left out beyond
+_MOST_LINES = 4000  # of a history: every second one is left out beyond
 # Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
 # two-thousandth of the learner's age at the most.
 _PAUSE_S = 600.0
@@ -41,20 +40,21 @@ class EpisodeLog:
     """The episodes of a log, and their curves: one for each game that its run plays."""
 
     def __init__(self, path: Path, results: Path, record_type: type[EpisodeRecord]) -> None:
-        self.tail, self._type = Tail(path, results), record_type
-        self._path = path
+        self._path, self._results, self._type = path, results, record_type
+        self._begin(games=1)
+
+    def _begin(self, games: int) -> None:
+        self.tail = Tail(self._path, self._results)
         self._fault: ValueError | None = None  # of a line that is no episode
-        self.curves = [_Curve()]
+        self.curves = [ScoreCurve(_MOMENTS) for _ in range(games)]
 
     def look(self, games: int) -> None:
         """Read what is new, of a large file a part; raises OSError without a file, ValueError for a foreign one."""
         if games != len(self.curves):  # the run's record was not there yet
-            known = [record for curve in self.curves for record in curve.records]
-            self.curves = [_Curve() for _ in range(games)]
-            self._add(known)
+            self._begin(games)
         lines, anew = self.tail.read()
         if anew:
-            self.curves, self._fault = [_Curve() for _ in range(games)], None
+            self.curves, self._fault = [ScoreCurve(_MOMENTS) for _ in range(games)], None
         if lines:
             content = lines if anew else f"{header_of(self._type)}\n".encode() + lines
             try:
@@ -68,27 +68,6 @@ class EpisodeLog:
     def _add(self, records: Sequence[EpisodeRecord]) -> None:
         for curve, played in zip(self.curves, parted(records, len(self.curves)), strict=True):
             curve.add(played)
-
-
-class _Curve:
-    """The episodes of a game, and their curve."""
-
-    def __init__(self) -> None:
-        self.records: list[EpisodeRecord] = []
-        self.moments: Sequence[Moment] = ()
-        self._whole = 0  # episodes in the curve when it was made of all
-        self._base: Sequence[Moment] = ()  # the curve as it was then
-
-    def add(self, records: Sequence[EpisodeRecord]) -> None:
-        """Bring the curve up to date: its end with each episode, and the whole, which takes long, when it has grown."""
-        if not records:
-            return
-        self.records += records
-        if not self._whole or len(self.records) - self._whole > self._whole // _MOMENTS:
-            self._whole = len(self.records)
-            self.moments = self._base = rolling_summaries(self.records, max_moments=_MOMENTS)
-        else:
-            self.moments = [*self._base, rolling_summaries(self.records[-_NEWEST:], max_moments=2)[-1]]
 
 
 class History:

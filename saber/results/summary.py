@@ -7,6 +7,9 @@ from statistics import fmean, stdev
 
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 
+_MOST_KEPT = 3000  # episodes of a log that grows
+_OUT_OF_STEP = 1000  # the newest episodes, between which those of other actors may still be logged
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -47,13 +50,58 @@ def rolling_summaries(records: Sequence[EpisodeRecord], max_moments: int = 1000)
     Episodes of different actors may be logged slightly out of step, so they are ordered by agent step first. The
     moments are even in agent steps: evenly chosen episodes would crowd where episodes are short.
     """
-    ordered = sorted(records, key=lambda record: record.T_actors)
+    ordered = sorted(records, key=_step)
     moments = []
     for stop in _even_stops([record.T_actors for record in ordered], max_moments):
         last = ordered[max(0, stop - SCORE_EPISODES) : stop]
         longest = max(last, key=lambda record: record.length)
         moments.append(Moment(last[-1], longest, _summarise(last)))
     return moments
+
+
+class ScoreCurve:
+    """The rolling summaries of a log that grows, at up to `most` moments, in memory that does not grow with the log.
+
+    Of all but some thousands of the newest episodes, moments alone are kept: between `most` and twice as many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._old: list[Moment] = []  # of the episodes before `_newest`, `_gap` agent steps apart
+        self._gap = 0
+        self._newest: list[EpisodeRecord] = []  # and, after `_old`, those before them that a score counts
+        self.moments: Sequence[Moment] = ()
+
+    def add(self, records: Sequence[EpisodeRecord]) -> None:
+        """Add the episodes that have come since."""
+        if not records:
+            return
+        self._newest = sorted([*self._newest, *records], key=_step)
+        if len(self._newest) > _MOST_KEPT:
+            self._fold(len(self._newest) - _OUT_OF_STEP)
+        moments = [*self._old, *self._summarise(self._newest)]
+        stops = _even_stops([_step(moment.newest) for moment in moments], self._most)
+        self.moments = [moments[stop - 1] for stop in stops]
+
+    def _summarise(self, records: Sequence[EpisodeRecord]) -> list[Moment]:
+        """Return the moments of these episodes that come after the old ones, as far apart as these are."""
+        span = _step(records[-1]) - _step(records[0])
+        found = rolling_summaries(records, 2 + span // self._gap if self._gap else self._most)
+        return [moment for moment in found if not self._old or _step(moment.newest) > _step(self._old[-1].newest)]
+
+    def _fold(self, count: int) -> None:
+        """Keep the moments of the first `count` of the newest episodes in the place of the episodes."""
+        folded = self._newest[:count]
+        self._gap = self._gap or max(1, (_step(folded[-1]) - _step(folded[0])) // (self._most - 1))
+        self._old += self._summarise(folded)
+        self._newest = self._newest[count + 1 - SCORE_EPISODES :]
+        while len(self._old) > 2 * self._most:
+            self._old = [self._old[0], *self._old[:0:-2][::-1]]
+            self._gap *= 2
+
+
+def _step(record: EpisodeRecord) -> int:
+    return record.T_actors
 
 
 def _even_stops(steps: list[int], max_moments: int) -> list[int]:

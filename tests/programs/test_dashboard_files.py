@@ -3,15 +3,12 @@
 import json
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import IO, Any
 
 import pytest
 
 from rainbow_iqn_apex.common.files import open_regular
-from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
@@ -20,7 +17,6 @@ from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
 from rainbow_iqn_apex.programs.dashboard.run_files import History
 from rainbow_iqn_apex.programs.dashboard.tail import Tail
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
-from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from tests.dashboard import episodes, moment, write_run
 from tests.monitoring.sinks.moments import NobodyElse
 
@@ -234,25 +230,15 @@ def test_a_large_log_is_read_in_parts_and_blocks_no_other_run(tmp_path: Path, mo
     assert not was_blocked
 
 
-def test_the_end_of_a_long_curve_grows_without_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Mutation: sum up all episodes at each look.
-    made: list[int] = []
-
-    def counted(records: Sequence[EpisodeRecord], **options: int) -> list[Moment]:
-        made.append(len(records))
-        return rolling_summaries(records, **options)
-
-    monkeypatch.setattr(run_files, "rolling_summaries", counted)
-    write_run(tmp_path, "pong", 3000)
+def test_a_log_that_was_read_before_its_record_is_parted_among_the_games(tmp_path: Path) -> None:
+    # Mutation: go on reading where the other curves have ended.
+    write_run(tmp_path, "pong-krull", 4)
     results = Results(tmp_path)
-    for count in range(3000, 3020):
-        training = results.scores(["pong"])["runs"][0]["training"]
-        newest = [3.0] * 100 + [float(score) for score in range(3000, count)]
-        assert training["steps"][-1] == 10 * (count - 1) and training["mean"][-1] == pytest.approx(fmean(newest[-100:]))
-        assert training["steps"] == sorted(set(training["steps"]))
-        with (tmp_path / "pong.csv").open("a") as file:
-            file.write(episodes(count + 1, float(count), first=count))
-    assert [size for size in made if size > 1000] == [3000, 3007, 3014]
+    assert len(results.scores(["pong-krull"])["runs"]) == 1
+    record = RunRecord("pong-krull", 4, 300, (Start({"game": "pong,krull"}, {}, ""),))
+    write_record(tmp_path / "pong-krull.json", record)
+    runs = results.scores(["pong-krull"])["runs"]
+    assert sorted(step for run in runs for step in run["training"]["steps"]) == [0, 10, 20, 30]
 
 
 def test_a_damaged_log_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
+import random
+
 import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve, rolling_summaries
 from tests.saber.results.records import stream
 
 
@@ -49,6 +51,24 @@ def test_many_episodes_are_thinned_evenly(seed: int) -> None:
     even = (ordered[-1].T_actors - ordered[0].T_actors) / 49
     assert max(np.diff(steps)) <= even + 9500  # at most one episode's gap more than even
     assert min(np.diff(steps)) >= even - 9500
+
+
+@pytest.mark.parametrize("part", [13, 900, 12_000])
+def test_a_log_that_grows_has_the_same_curve_in_bounded_memory(part: int) -> None:
+    # Mutations: keep no episodes of the score before; none that others overtake; all moments.
+    records, curve = stream(12_000, part), ScoreCurve(50)
+    for start in range(0, len(records), 400):  # an actor overtakes others by hundreds of episodes
+        records[start : start + 400] = random.Random(start).sample(records[start : start + 400], 400)
+    for start in range(0, len(records), part):
+        curve.add(records[start : start + part])
+        assert len(curve._newest) <= 3000 and len(curve._old) <= 100
+    ordered = sorted(records, key=lambda record: record.T_actors)
+    steps = [moment.newest.T_actors for moment in curve.moments]
+    even = (ordered[-1].T_actors - ordered[0].T_actors) / 49
+    assert steps == sorted(set(steps)) and (steps[0], steps[-1]) == (ordered[0].T_actors, ordered[-1].T_actors)
+    assert 40 <= len(steps) <= 50 and max(np.diff(steps)) <= 2 * even + 9500
+    for moment in curve.moments:
+        check_moment(moment, ordered[: ordered.index(moment.newest) + 1][-100:])
 
 
 def test_a_stream_at_one_step_is_one_moment() -> None:
