@@ -10,11 +10,12 @@ A new environment is a folder and one line in `environments.registry`.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
@@ -110,5 +111,19 @@ def act(environment: Environment, action: int | Array) -> Row:
 
 
 def gained(environment: Environment, row: Row) -> float:
-    """Return what the step that led to a row adds to the score: its reward, unless the environment tells otherwise."""
-    return float(getattr(environment, "gained", row.reward))  # sums of NumPy's float32 lose digits
+    """Return what the step that led to a row adds to the score: its reward, unless the environment has `gained`.
+
+    Raises UserError for what is no number.
+    """
+    found = getattr(environment, "gained", row.reward)
+    if (number := as_number(found)) is None:
+        raise UserError(f"--env: a reward is {one_line(found)}, and a number was expected; mend the environment")
+    return number  # sums of NumPy's float32 lose digits
+
+
+def as_number(value: Any) -> float | None:
+    """Return a reward as a float, also one that is an array of a single number; None for anything else."""
+    if isinstance(value, float):
+        return float(value)  # of NumPy's float64, too
+    found = np.asarray(value)
+    return float(found.item()) if found.size == 1 and found.dtype.kind in "uifb" else None

@@ -9,25 +9,26 @@ observations and actions.
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.text import name_error, nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display, into_memory
 from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
-from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
-from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
+from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, check_inside, flaw, view_of
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings, as_number, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Row
 
+_CHECKED_FIRST, _CHECKED_EVERY = 100, 1000  # rows whose numbers are compared with their space: 10 to 60 µs each
 _DM_CONTROL = "dm_control/"  # how the ids begin that Shimmy registers for dm_control
 
 
@@ -59,12 +60,12 @@ class GymnasiumEnvironment(ReplayedEnvironment):
 
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides."""
-        obs, _ = self._environment.reset(seed=seed)
-        return first_row(self._exchange.shown(obs))
+        return first_row(self._exchange.shown(reset(self._environment, seed, self.name)))
 
     def play(self, action: int | Array) -> Row:
         """Act for one of the environment's own time steps."""
-        obs, reward, terminated, truncated, _ = self._environment.step(self._exchange.native(action))
+        native = self._exchange.native(action)
+        obs, reward, terminated, truncated, _ = step(self._environment, native, self.name)
         shown = self._exchange.shown(obs)
         self.end = "game_over" if terminated else "time_limit" if truncated else ""
         return next_row(shown, self._exchange.gained(reward), self.end)
@@ -80,7 +81,7 @@ class GymnasiumEnvironment(ReplayedEnvironment):
     def _try_to_draw(self) -> None:
         """Draw once, to fail now if anything for drawing is missing; the next reset begins anew."""
         try:
-            self._environment.reset(seed=0)
+            reset(self._environment, 0, self.name)
             picture: Any = self._drawn() if self._record else None
             if self._record and np.ndim(picture) != 3:
                 raise RuntimeError(f"cannot record {self.name}: it draws no pictures in colour")
@@ -91,6 +92,48 @@ class GymnasiumEnvironment(ReplayedEnvironment):
     def close(self) -> None:
         """Close Gymnasium's environment, and its window."""
         self._environment.close()
+
+
+def reset(environment: Any, seed: int | None, name: str) -> Any:
+    """Reset an environment or a vector of them; returns the observation. Raises UserError for Gym's old API."""
+    try:
+        returned = environment.reset(seed=seed)
+    except (TypeError, ValueError) as error:
+        _refuse_old(error, name)
+        raise
+    if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)):
+        raise _old_api(name)
+    return returned[0]
+
+
+def step(environment: Any, action: Any, name: str) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """Act in an environment or a vector of them. Raises UserError for Gym's old API."""
+    try:
+        returned: tuple[Any, Any, Any, Any, dict[str, Any]] = environment.step(action)
+    except (TypeError, ValueError) as error:
+        _refuse_old(error, name)
+        raise
+    if len(returned) != 5:
+        raise _old_api(name)
+    return returned
+
+
+def _refuse_old(error: Exception, name: str) -> None:
+    """Raise UserError if a wrapper of Gymnasium's, and not the environment's own code, has met the old API."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    met_by = str(trace.tb_frame.f_globals.get("__name__")) if trace else ""
+    is_form = "values to unpack" in str(error) or "unexpected keyword argument 'seed'" in str(error)
+    if is_form and met_by.startswith((__name__, "gymnasium.")):
+        raise _old_api(name) from error
+
+
+def _old_api(name: str) -> UserError:
+    return UserError(
+        f"--env: {name} has Gym's old API: wrap it in shimmy (GymV21CompatibilityV0), or let reset(seed=...) return "
+        "(observation, info), and step (observation, reward, terminated, truncated, info)"
+    )
 
 
 class Exchange:
@@ -107,6 +150,7 @@ class Exchange:
             raise ValueError(f"{name} cannot be played: {error}") from error
         self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
         self._name, self._show, self._where = name, view.show, where
+        self._space, self._rows = observations, 0
 
     def native(self, action: Any) -> Any:
         """Return what an agent chose as the environment takes it; raises ValueError for what it cannot choose."""
@@ -114,9 +158,12 @@ class Exchange:
 
     def shown(self, obs: Any) -> Array:
         """Return an observation as the network gets it; raises RunError for what is none of its space."""
+        self._rows += 1
         try:
+            if self._rows <= _CHECKED_FIRST or not self._rows % _CHECKED_EVERY:
+                check_inside(self._space, obs)
             shown = self._show(obs)
-        except (ValueError, TypeError, LookupError) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             why = f"its observation is none of its space ({one_line(error)}); mend the environment"
             raise RunError(f"{self._name}: {self._where()}{why}") from error
         for part in unpack(self.spec.observation, shown):
@@ -126,12 +173,12 @@ class Exchange:
 
     def gained(self, reward: Any) -> float:
         """Return a reward; raises RunError for one that no replay takes."""
-        gained = float(reward)
-        if not abs(gained) <= MOST:  # also of NaN
-            self._refuse(f"its reward is {gained:g}")
+        gained = as_number(reward)
+        if gained is None or not abs(gained) <= MOST:  # also of NaN
+            self._refuse(f"its reward is {one_line(reward if gained is None else f'{gained:g}')}")
         return gained
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         expected = f"expected finite numbers up to {MOST:g}, mend the environment"
         raise RunError(f"{self._name}: {self._where()}{what}; {expected}")
 
@@ -148,7 +195,7 @@ def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
         try:
             # Without the checker, which looks at every step for mistakes in the environment's code.
             return gymnasium.make(spec, disable_env_checker=True, **drawing)
-        except (gymnasium.error.Error, ImportError, TypeError) as error:
+        except (gymnasium.error.Error, ImportError, TypeError, OverflowError) as error:
             raise ValueError(f"{id_} cannot be made: {one_line(error)}") from error
 
 

@@ -10,6 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.environments.interface import as_number
 from rainbow_iqn_apex.memory.hindsight import ACHIEVED, DESIRED, Judge
 from rainbow_iqn_apex.memory.rows import Array
 
@@ -25,7 +28,9 @@ class GoalJudge:
     def __call__(self, achieved: Array, desired: Array, discount: float) -> tuple[float, float]:
         """Return reward and discount; the discount stays as it is where the environment does not decide it."""
         goals = [np.asarray(goal).reshape(self._shape).astype(self._dtype) for goal in (achieved, desired)]
-        reward = float(self._environment.compute_reward(*goals, {}))
+        found = self._environment.compute_reward(*goals, {})
+        if (reward := as_number(found)) is None:
+            raise RunError(f"compute_reward has returned {one_line(found)}; expected a number, mend the environment")
         if callable(getattr(self._environment, "compute_terminated", None)):
             discount = 0.0 if self._environment.compute_terminated(*goals, {}) else 1.0
         return reward, discount

@@ -15,7 +15,7 @@ What an agent chooses: see `memory.environment_spec`. The numbers of a Box go fr
 upper ones.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any, NamedTuple, TypeGuard
 
@@ -29,6 +29,8 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, 
 from rainbow_iqn_apex.memory.rows import Array
 
 MOST_WORDS = 16  # of a text
+_ROUNDING = 1e-5  # by which single precision may have moved a number that was inside, as a share of it
+_MOST_NUMBERS = 2**24  # of an observation: 64 MB
 SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols are no colours
 _NUMBER = np.dtype(np.float32)
 _MOST_WHOLE = 2**53  # between two whole numbers that float64 tells apart from all between them
@@ -65,7 +67,67 @@ def view_of(space: spaces.Space[Any]) -> View:
         view = _flat_view(space)
     if not all(view.field.shape):
         raise ValueError(f"observations hold no number: {one_line(space)}")
+    if view.field.shape[0] > _MOST_NUMBERS:
+        raise ValueError(
+            f"observations hold {view.field.shape[0]} numbers, more than {_MOST_NUMBERS}: {one_line(space)}"
+        )
     return view
+
+
+def check_inside(space: spaces.Space[Any], obs: Any, name: str = "") -> None:
+    """Raise ValueError for an observation outside its space, `name` within an observation of several parts.
+
+    Unlike `contains` of Gymnasium, this admits any dtype whose numbers the space has: float64 where it has float32, or
+    a list of whole numbers where it has bytes.
+    """
+    if isinstance(space, spaces.Dict):
+        if not isinstance(obs, Mapping) or obs.keys() != space.spaces.keys():
+            found = sorted(map(str, obs)) if isinstance(obs, Mapping) else type(obs).__name__
+            raise ValueError(f"{name}expected the keys {sorted(map(str, space.spaces))}, got {one_line(found)}")
+        for key, inner in space.spaces.items():
+            check_inside(inner, obs[key], f"{name}{key}: ")
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(obs, tuple | list) or len(obs) != len(space.spaces):
+            raise ValueError(f"{name}expected {len(space.spaces)} parts, got {one_line(obs)}")
+        for place, inner in enumerate(space.spaces):
+            check_inside(inner, obs[place], f"{name}{place}: ")
+    elif _is_text(space):
+        if not space.contains(obs):
+            raise ValueError(f"{name}expected {one_line(space)}, got {one_line(obs)!r}")
+    elif why := _outside(space, np.asarray(obs)):
+        raise ValueError(f"{name}{why}")
+
+
+def _outside(space: spaces.Space[Any], numbers: Array) -> str:
+    """Return why numbers are none of a space without spaces within; empty if they are."""
+    if numbers.shape != space.shape or numbers.dtype.kind not in "uifb":
+        return f"expected {space.dtype} {space.shape}, got {numbers.dtype} {numbers.shape}"
+    is_whole = space.dtype is not None and space.dtype.kind != "f"
+    if is_whole and numbers.dtype.kind == "f" and (numbers != np.rint(numbers)).any():
+        return f"expected whole numbers, got {one_line(numbers)}"
+    low, high = _bounds(space)
+    if not ((numbers < low) | (numbers > high)).any():  # false for NaN, which `flaw` names
+        return ""
+    found, low, high = (
+        np.broadcast_to(part, numbers.shape).ravel().astype(np.float64) for part in (numbers, low, high)
+    )
+    with np.errstate(invalid="ignore"):  # of two infinite ones
+        past = np.maximum(low - found, found - high)
+    place = int(np.nanargmax(past))
+    if not is_whole and past[place] <= _ROUNDING * (1 + abs(found[place])):
+        return ""
+    return f"{found[place]:.12g} as number {place}, which goes from {low[place]:.12g} to {high[place]:.12g}"
+
+
+def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
+    """Return the least and the greatest of each number of a space."""
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return np.zeros(1, np.int64), np.ones(1, np.int64)  # MultiBinary
 
 
 def _is_text(space: spaces.Space[Any]) -> bool:
@@ -136,11 +198,11 @@ def _flat(length: int, dtype: np.dtype[Any]) -> View:
 def _one_hot(first: Array, counts: Array) -> View:
     """Show numbers [K], of which number k is one of `counts[k]` from `first[k]` on."""
     first, counts = first.astype(np.int64), counts.astype(np.int64)
-    size, last = int(counts.sum()), first + counts - 1
+    size, last = sum(counts.tolist()), first + counts - 1
     origins = np.cumsum(counts) - counts - first  # [K] where a 0 would stand
 
     def show(obs: Any) -> Array:
-        row, numbers = np.zeros(size, np.float32), np.asarray(obs, np.int64).ravel()
+        row, numbers = np.zeros(size, np.float32), np.asarray(obs, np.int64).reshape(first.shape)
         if (numbers < first).any() or (numbers > last).any():
             raise ValueError(f"{one_line(obs)} is outside")
         row[origins + numbers] = 1

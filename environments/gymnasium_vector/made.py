@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line
-from rainbow_iqn_apex.environments.gymnasium.environment import Exchange, find_spec
+from rainbow_iqn_apex.environments.gymnasium.environment import Exchange, find_spec, reset, step
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, next_row
 from rainbow_iqn_apex.memory.rows import Array, Row
 
@@ -88,13 +88,13 @@ class MadeVector:
 
     def reset(self, seed: int) -> list[Array]:
         """Begin anew everywhere, and return what each shows."""
-        obs, _ = self._vector.reset(seed=None if self.is_seeded else seed)
+        obs = reset(self._vector, None if self.is_seeded else seed, self.name)
         return [self.exchange.shown(_one(self.space, obs, env)) for env in range(self.count)]
 
     def step(self, actions: Any) -> Returned:
         """Act in all environments."""
         chosen = list(map(self.exchange.native, actions))
-        return Returned(self, self._vector.step(np.array(chosen, self._vector.single_action_space.dtype)))
+        return Returned(self, step(self._vector, np.array(chosen, self._vector.single_action_space.dtype), self.name))
 
     def close(self) -> None:
         """Close Gymnasium's environment."""
@@ -112,7 +112,7 @@ def _make(name: str, count: int, seed: int) -> tuple[VectorEnv[Any, Any, Any], b
         wanted = {"seed": seed, "reward_clipping": False}
         own = {key: value for key, value in wanted.items() if key in taken}
         made = _with_own_spec(spec, partial(create, **own), count) if create else gymnasium.make_vec(spec, count)
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
+    except (gymnasium.error.Error, ImportError, TypeError, OverflowError) as error:
         raise ValueError(f"{name} cannot be made: {one_line(error)}") from error
     if not isinstance(made, VectorEnv) or made.num_envs != count:
         found = f"{type(made).__name__} of {getattr(made, 'num_envs', 'no')} environments"

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, SupportsFloat
 
 import gymnasium
@@ -10,8 +11,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.gymnasium.environment import GymnasiumEnvironment
+from rainbow_iqn_apex.environments.gymnasium.goals import GoalJudge
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory import wire
@@ -117,8 +119,10 @@ def test_an_end_at_the_time_limit_is_an_end(scripted: MakeScripted) -> None:
     assert environment.end == "game_over"
 
 
-@pytest.mark.parametrize("reward", [-250, np.float64(1e6), np.float32(0.5), np.int64(3)])
-def test_rewards_are_raw(scripted: MakeScripted, reward: SupportsFloat) -> None:
+@pytest.mark.parametrize(
+    "reward", [-250, np.float64(1e6), np.float32(0.5), np.int64(3), np.array(2), np.full((1, 1), 7)]
+)
+def test_rewards_are_raw(scripted: MakeScripted, reward: Any) -> None:
     environment = scripted(COIN, [0, 1], reward=reward)
     environment.reset()
     assert environment.step(0).reward == reward
@@ -211,6 +215,159 @@ def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: Make
     ) as raised:
         environment.step(0)
     assert "\n" not in str(raised.value)
+
+
+BYTES, THREE = spaces.Box(0, 255, (3,), np.uint8), spaces.MultiDiscrete([3, 3, 3])
+PICTURE = spaces.Box(0, 255, (20, 24), np.uint8)
+PLACE = spaces.Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.float32))
+OUTSIDE = [
+    (PICTURE, np.full((20, 24), 300)),
+    (PICTURE, np.zeros((24, 20), np.uint8)),
+    (BYTES, np.array([0.9, 1, 2])),
+    (BYTES, [300, 1, 2]),
+    (BYTES, [-1, 1, 2]),
+    (BYTES, [[0, 1, 2]]),
+    (BYTES, ["0", "1", "2"]),
+    (BYTES, None),
+    (PLACE, np.array([1.5, 3], np.float32)),
+    (PLACE, np.array([1.000001, -0.5])),  # the first by rounding alone
+    (THREE, np.array([1])),
+    (THREE, np.array([0, 1, 3])),
+    (spaces.Discrete(3, start=-1), 2),
+    (spaces.Discrete(3), 1.5),
+    (spaces.Discrete(3), np.array([1])),
+    (spaces.Discrete(3), 2**70),
+    (spaces.MultiBinary(4), np.array([0, 1, 2, 0])),
+    (spaces.MultiBinary((2, 2)), np.zeros(4, np.int8)),
+    (spaces.Text(5, charset="abc"), "cab d"),
+    (spaces.Text(5), 7),
+    (spaces.Dict(a=COIN, b=THREE), {"a": 1, "b": np.array([0, 1, 7])}),
+    (spaces.Dict(a=COIN), {}),
+    (spaces.Dict(a=COIN), {"a": 1, "more": 2}),
+    (spaces.Dict(a=COIN), 1),
+    (spaces.Tuple([COIN, spaces.Dict(x=BYTES)]), (1, {"x": [0, 0, 256]})),
+    (spaces.Tuple([COIN, COIN]), (1,)),
+]
+
+
+@pytest.mark.parametrize(("space", "obs"), OUTSIDE, ids=[str(number) for number in range(len(OUTSIDE))])
+def test_an_observation_outside_its_space_ends_the_actor_in_one_line(
+    scripted: MakeScripted, space: spaces.Space[Any], obs: Any
+) -> None:
+    # Mutations: convert what NumPy can convert; let an OverflowError pass.
+    environment = scripted(space, [space.sample(), obs])
+    environment.reset()
+    with pytest.raises(RunError, match="at step 1 of episode 1 its observation is none of its space") as raised:
+        environment.step(0)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "obs"),
+    [
+        (BYTES, [255, 0, 1]),
+        (BYTES, np.array([255.0, 0, 1])),
+        (PLACE, np.array([1.000001, 0])),
+        (spaces.Box(-np.inf, np.inf, (2,)), np.array([3, -4])),
+        (THREE, [2, 0, 1]),
+        (spaces.MultiBinary(2), np.array([True, False])),
+        (spaces.Discrete(3), np.int8(2)),
+        (spaces.Tuple([COIN, COIN]), [1, 0]),
+    ],
+)
+def test_another_dtype_of_the_same_numbers_is_fine(scripted: MakeScripted, space: spaces.Space[Any], obs: Any) -> None:
+    environment = scripted(space, [obs, obs])
+    environment.reset()
+    environment.step(0)
+
+
+def test_the_first_hundred_rows_and_one_in_a_thousand_are_compared_with_their_space(scripted: MakeScripted) -> None:
+    good, bad = np.array([0, 1, 2]), np.array([256, 1, 2])
+    found = []
+    for row in (0, 1, 99, 100, 500, 998, 999, 1999):
+        environment = scripted(BYTES, [good] * row + [bad, good])
+        try:
+            environment.reset()
+            for _ in range(row):
+                environment.step(0)
+        except RunError:
+            found.append(row)
+    assert found == [0, 1, 99, 999, 1999]
+    for number in ([300, 1, 2], 2**70, None):  # which NumPy refuses in any row
+        environment = scripted(BYTES, [good] * 150 + [number, good])
+        environment.reset()
+        for _ in range(149):
+            environment.step(0)
+        with pytest.raises(RunError, match="is none of its space"):
+            environment.step(0)
+
+
+@pytest.mark.parametrize("reward", [None, "1", [1.0, 2.0], np.zeros(0), np.full((2, 1), 3), 2**70, 1j])
+def test_a_reward_that_is_no_number_ends_the_actor_in_one_line(scripted: MakeScripted, reward: Any) -> None:
+    environment = scripted(COIN, [0, 1], reward=reward)
+    environment.reset()
+    with pytest.raises(RunError, match=r"v0: at step 1 of episode 1 its reward is .*; expected finite") as raised:
+        environment.step(0)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("reward", [None, np.zeros(2)])
+def test_a_judgement_of_goals_that_is_no_number_is_named(reward: Any) -> None:
+    environment = SimpleNamespace(compute_reward=lambda *_: reward)
+    with pytest.raises(RunError, match=r"compute_reward has returned .*; expected a number"):
+        GoalJudge(environment, BYTES)(np.zeros(3), np.zeros(3), 1.0)
+
+
+class Old(gymnasium.Env[Any, Any]):
+    """Of Gym's old API, in a part."""
+
+    observation_space, action_space = COIN, COIN
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
+        return 0 if self._part == "reset" else (0, {})
+
+    def step(self, action: Any) -> Any:  # noqa: ARG002
+        return (1, 1.0, False, {}) if self._part == "step" else (1, 1.0, False, False, {})
+
+
+class Unseeded(Old):
+    def reset(self) -> Any:  # type: ignore[override]
+        return 0
+
+
+@pytest.mark.parametrize("limit", [None, 9], ids=["as it is", "within a wrapper of Gymnasium's"])
+@pytest.mark.parametrize("old", [Old("reset"), Old("step"), Unseeded("")], ids=["info", "five", "seed"])
+def test_the_old_api_is_a_mistake_of_the_user_s(
+    monkeypatch: pytest.MonkeyPatch, old: gymnasium.Env[Any, Any], limit: int | None
+) -> None:
+    # Mutation: unpack, so that a ValueError about the number of values is all that there is.
+    spec = EnvSpec("Old-v0", entry_point=lambda **_: old, max_episode_steps=limit)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    environment = make(spec.id)
+    with pytest.raises(UserError, match=r"Old-v0 has .* old API: wrap it in shimmy"):
+        environment.reset()
+        environment.step(0)
+
+
+def test_an_error_of_the_environment_s_own_is_not_the_old_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(Old):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
+            first, second = [1]
+            return first, {second: 2}
+
+    with pytest.raises(ValueError, match="not enough values to unpack"):
+        register(monkeypatch, Failing("")).reset()
+
+
+@pytest.mark.parametrize("count", [2**40, 2**70])
+def test_a_space_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    spec = EnvSpec("Vast-v0", entry_point=lambda **_: Scripted(spaces.Discrete(count), []))
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with pytest.raises(ValueError, match="Vast-v0 cannot be"):
+        make(spec.id)
 
 
 def test_an_old_version_that_there_still_is_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -135,6 +135,17 @@ def test_a_vector_without_final_observations_is_refused() -> None:
         played.step([0] * ENVS)
 
 
+@pytest.mark.parametrize("part", ["reset", "step"])
+def test_a_vector_of_the_old_api_is_refused(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = vector("gymnasium-vector:CartPole-v1")
+    shown = np.zeros((ENVS, 4), np.float32)
+    less = {"reset": lambda **_: shown, "step": lambda _: (shown, [0] * ENVS, [False] * ENVS, {})}
+    monkeypatch.setattr(played._made._vector, part, less[part])
+    with pytest.raises(UserError, match=r"CartPole-v1 has .* old API"):
+        played.reset()
+        played.step([0] * ENVS)
+
+
 def test_it_draws_nothing_and_is_not_parted() -> None:
     with pytest.raises(UserError, match=r"--record: .* draws nothing"):
         open_environment(options.Args(env="gymnasium-vector:CartPole-v1"), 0, recorded_by="--record")

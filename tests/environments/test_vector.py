@@ -140,6 +140,8 @@ class Mistaken(ChainEnvironment):
         row = super().step(action)
         if self._mistake == "end":
             self.end = "game_over"
+        if self._mistake == "reward":
+            row = row._replace(reward=None)  # type: ignore[arg-type]
         return row._replace(step_type=StepType.FIRST if self._mistake == "step" else StepType.MID)
 
 
@@ -149,6 +151,7 @@ class Mistaken(ChainEnvironment):
         ("reset", "an episode begins with .*MID.*, and FIRST was expected"),
         ("step", "a step is .*FIRST.*, and MID or LAST was expected"),
         ("end", "`end` is 'game_over' after a step that is not LAST"),
+        ("reward", "a reward is None, and a number was expected"),
     ],
 )
 def test_rows_that_are_not_where_they_belong_are_refused(mistake: str, told: str) -> None:
