@@ -23,12 +23,14 @@ from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.monitoring.report import Role
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.failure import failure_reported
+
+_LONG_ROW = 4096  # numbers: a grey picture of 64 x 64
 
 
 def launch_command(args: Args, id_actor: int) -> str:
@@ -131,6 +133,18 @@ def look_at_entries(args: Args) -> Environment:
                     f"and {theirs.task} has {differing[1]}, where {ours.task} has {differing[0]}"
                 )
     return first
+
+
+def warn_of_long_rows(environment: EnvironmentSpec) -> None:
+    """Print a line about observations that were perhaps meant to be pictures, and are a vector to the network."""
+    rows = [field for field in environment.observation.inner or (environment.observation,) if len(field.shape) == 1]
+    longest = max((field.shape[0] for field in rows), default=0)
+    if longest >= _LONG_ROW:
+        print(
+            f"Observations hold {longest:,} numbers in a row, for a dense network; pictures of bytes [H, W], [C, H, W] "
+            "or [H, W, C] get a convolutional one, and --history-length stacks them (docs/environments.md)",
+            flush=True,
+        )
 
 
 def _differing(one: Environment, other: Environment) -> tuple[str, str] | None:

@@ -14,8 +14,9 @@ import torch
 
 from rainbow_iqn_apex import __version__
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field, packed
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import IntervalLog, launch_command
+from rainbow_iqn_apex.programs.common import IntervalLog, launch_command, warn_of_long_rows
 from tests.chain.environment import ChainEnvironment
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment
@@ -207,3 +208,20 @@ def test_an_environment_neither_holds_a_program_nor_ends_it_in_good_order(
         "-c", f"{launch}launch._LINGERS_S = 0.2\nlaunch.run_program('others:main', 'launch_learner.py', '')"
     )
     assert ended.code == code and re.fullmatch(f"launch_learner.py: {told}\n", ended.errors)
+
+
+@pytest.mark.parametrize(
+    ("field", "is_told"),
+    [
+        (Field((24_576,), "uint8"), True),  # a stack of four pictures of 64 x 32 in colour
+        (packed(Field((3, 64, 64), "uint8"), Field((5000,), "float32")), True),
+        (packed(Field((3, 64, 64), "uint8"), Field((27,), "float32")), False),
+        (Field((376,), "float32"), False),
+        (Field((12, 64, 64), "uint8"), False),
+    ],
+)
+def test_what_may_have_been_meant_for_a_picture_is_named_at_the_start(
+    field: Field, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of_long_rows(EnvironmentSpec(field, Discrete(2)))
+    assert capsys.readouterr().out.count("\n") == is_told

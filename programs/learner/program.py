@@ -28,7 +28,7 @@ from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
-from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter
+from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter, warn_of_long_rows
 from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (
@@ -89,6 +89,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
     """Train as the only learner, or as the one that leads, with this learner's `share` of buffer and batch."""
     client, device, spec = place
     check_own_inference(args)
+    warn_of_long_rows(spec)
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
         make_learner_client(args, client, team) as learner_client,

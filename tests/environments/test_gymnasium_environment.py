@@ -355,8 +355,8 @@ def test_the_old_api_is_a_mistake_of_the_user_s(
 def test_an_error_of_the_environment_s_own_is_not_the_old_api(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(Old):
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
-            first, second = [1]
-            return first, {second: 2}
+            obs, info = zip([1], strict=True)
+            return obs, info
 
     with pytest.raises(ValueError, match="not enough values to unpack"):
         register(monkeypatch, Failing("")).reset()
