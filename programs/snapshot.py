@@ -24,7 +24,7 @@ from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import open_regular, replace_file
-from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.common.text import name_error, one_line
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
@@ -33,6 +33,8 @@ _OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load distinguishes an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
 _READ_BYTES = 1 << 20
+_SHARED = 8  # times that parts of an agent may hold the same weights
+_MAKES_BYTES = b"bytearray\n"  # in a pickle: from a number, it makes as many bytes as that is
 
 
 class DamagedError(UserError):
@@ -75,6 +77,7 @@ def check_parts(agent: Agent) -> None:
         try:
             torch.save(part.state_dict(), file)
             file.seek(0)
+            _check_archive(file)
             torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:
             raise UserError(
@@ -98,17 +101,57 @@ def load(path: Path, option: str, folder: Path | None = None) -> dict[str, Any]:
             open_regular(path, folder) as file,
             warnings.catch_warnings(action="ignore"),
         ):  # one line shall name the fault
+            size = os.fstat(file.fileno()).st_size
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         hindrance = _hindrance(error)
         kind = UserError if hindrance else DamagedError
         raise kind(f"{option}: {path} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
+    if fault := _oversized(snapshot, size):
+        raise DamagedError(f"{option}: {path} cannot be read as a snapshot ({fault})")
     if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
         raise UserError(f"{option}: {path} is not a snapshot: it holds no {_MODEL}")
     if fault := check_weights(weights):
         raise UserError(f"{option}: {path} cannot be used: {fault}")
     return snapshot
+
+
+def _oversized(content: Any, file_bytes: int) -> str:
+    """Name a tensor that would take more memory than the file has of it; empty if none would.
+
+    The elements of an expanded tensor share their memory until it is copied: a file of a few bytes may hold one of any
+    size. All lists and dictionaries are searched, each once, before anything is computed with what they hold.
+    """
+    seen: set[int] = set()
+    left = _SHARED * file_bytes
+    waiting: list[tuple[str, Any]] = [("content", content)]
+    while waiting:
+        name, value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            if value.device.type != "cpu" or value.is_nested or _overlaps(value):
+                return f"its tensor {name} has more elements than are stored"
+            left -= value.numel() * value.itemsize
+            if left < 0:
+                return f"its tensors, up to {name}, have more elements than are stored"
+        elif isinstance(value, dict):
+            waiting += ((one_line(key, 80) if isinstance(key, str | int) else "?", of) for key, of in value.items())
+        elif isinstance(value, list | tuple):
+            waiting += ((name, of) for of in value)
+    return ""
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Return whether two elements may share their memory: whether a step along an axis ends within the axes before."""
+    end = 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and step <= end:
+            return tensor.numel() > 0
+        end += step * (size - 1)
+    return False
 
 
 def settings_of(snapshot: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +181,12 @@ def _check_archive(file: BinaryIO) -> None:
                 raise ValueError("it announces more than it holds")
             for entry in entries:  # by entry: ZipFile.testzip opens them by name, and two may share one
                 _check_record(archive, entry)
+    file.seek(0)
+    end = b""
+    while block := file.read(_READ_BYTES):
+        if _MAKES_BYTES in end + block:
+            raise ValueError("it makes bytes of a number")
+        end = block[-len(_MAKES_BYTES) :]
     file.seek(0)
 
 

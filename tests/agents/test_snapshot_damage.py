@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from rainbow_iqn_apex.programs import snapshot
 from tests.agents.test_published_snapshots import published, saved
 from tests.ground_truth.published_network import snapshot_of
+from tests.processes import run
 
 
 def flip(path: Path, at: int, count: int) -> None:
@@ -58,3 +60,88 @@ def test_any_changed_byte_is_refused_or_does_not_matter(tmp_path: Path, mask: in
             taken += 1
             assert is_same(loaded, content), f"byte {at}"
     assert taken < len(good) / 2, "padding, dates, and what is said twice"
+
+
+class Made:
+    """What a pickle makes of a number: so many elements, or bytes."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def __reduce__(self) -> Any:
+        return self.kind, (MANY,)
+
+
+MANY = 10**8
+ONE, TABLE = torch.ones(1), torch.zeros(1000)
+TOO_LARGE: dict[str, Any] = {
+    "expanded": ONE.expand(MANY),
+    "of one byte": torch.ones(1, dtype=torch.bool).expand(MANY),
+    "along one axis": torch.ones(4, 1).expand(4, MANY),
+    "overlapping": TABLE.as_strided((2, 999), (1, 1)),
+    "overlapping in one element": TABLE.as_strided((2, 2), (1, 1)),
+    "a window": TABLE.unfold(0, 500, 1),
+    "in a list": [TABLE, (ONE.expand(MANY),)],
+    "of an optimiser": {"state": {0: {"exp_avg": ONE.expand(MANY)}}},
+    "a parameter": torch.nn.Parameter(ONE.expand(MANY)),
+    "without values": torch.zeros(3, device="meta"),
+    "a thousand views": [TABLE[start:] for start in range(1000)],
+    "made of a number": Made(torch.FloatTensor),
+}
+AS_STORED: dict[str, Any] = {
+    "transposed": torch.arange(12).view(3, 4).t(),
+    "a part": TABLE.view(10, 100)[2:5, ::2],
+    "channels last": torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    "shared": [TABLE, TABLE.view(10, 100).t(), TABLE.view(20, 50), TABLE],
+    "without elements": ONE[:0].expand(5, 0),
+    "a row of one": TABLE.as_strided((1, 5), (0, 1)),
+    "a number": torch.tensor(1.0),
+}
+
+
+def with_more(path: Path, more: Any, *, legacy: bool) -> Path:
+    return saved(path, {"model_state_dict": {"weight": torch.zeros(3)}, "more": more}, legacy=legacy)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_tensor_is_no_larger_than_what_is_stored_of_it(tmp_path: Path, legacy: bool) -> None:
+    # Mutations: leave out a condition of `_oversized` or `_overlaps`.
+    for name, more in AS_STORED.items():
+        found = snapshot.load(with_more(tmp_path / "x.pth", more, legacy=legacy), "--model")["more"]
+        assert not isinstance(more, Tensor) or torch.equal(found, more), name
+    for name, more in TOO_LARGE.items():
+        path = with_more(tmp_path / "x.pth", more, legacy=legacy)
+        with pytest.raises(snapshot.DamagedError) as caught:
+            snapshot.load(path, "--model")
+        told = str(caught.value)
+        assert told.startswith(f"--model: {path} cannot be read as a snapshot (its tensor"), name
+        assert told.endswith("more elements than are stored)") and len(told.splitlines()) == 1, name
+    with pytest.raises(snapshot.DamagedError):
+        snapshot.load(with_more(tmp_path / "x.pth", Made(bytearray), legacy=legacy), "--model")
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from rainbow_iqn_apex.programs import snapshot
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+before, refused = peak(), 0
+for path in map(Path, sys.argv[1:]):
+    try:
+        snapshot.load(path, "--model")
+    except snapshot.DamagedError:
+        refused += 1
+print(refused, peak() - before < 50_000)
+"""
+
+
+def test_it_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
+    # Mutation: look at the tensors behind `check_weights`, which takes 400 MB of each.
+    paths = [
+        saved(tmp_path / "weights.pth", {"model_state_dict": {"weight": ONE.expand(MANY)}}),
+        with_more(tmp_path / "bytes.pth", Made(bytearray), legacy=False),
+        with_more(tmp_path / "old_bytes.pth", Made(bytearray), legacy=True),
+        with_more(tmp_path / "made.pth", Made(torch.FloatTensor), legacy=False),
+    ]
+    ended = run("-c", MEASURE, *paths, fresh=True)
+    assert ended.out.split() == [str(len(paths)), "True"], ended.errors
