@@ -57,9 +57,10 @@ def be_late() -> None:
 
 
 def instead(what: str) -> None:
-    """Rename what this thread waits for, within `waiting`."""
-    _, since = _waits[threading.get_ident()]
-    _waits[threading.get_ident()] = (what, since)
+    """Rename what this thread waits for, within `waiting`; elsewhere nothing is waited for."""
+    thread = threading.get_ident()
+    if thread in _waits:
+        _waits[thread] = (what, _waits[thread][1])
 
 
 def _watch() -> None:

@@ -111,6 +111,7 @@ class RedisServer:
     ) -> None:
         self.folder = folder
         self.port = free_port()
+        self.environment: dict[str, str] | None = None  # its variables; None: ours
         self.first: tuple[str, ...] = ()  # words of its command line before all options
         self._append_only = append_only
         self._more = more or {}
@@ -136,7 +137,9 @@ class RedisServer:
             **self._more,
         }
         words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        self._process = self._processes.enter_context(Processes()).start(*self.first, *words, program=self.program)
+        self._process = self._processes.enter_context(Processes()).start(
+            *self.first, *words, program=self.program, environment=self.environment
+        )
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
 
             def is_there() -> bool:

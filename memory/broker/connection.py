@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -28,7 +28,7 @@ from rainbow_iqn_apex.memory.broker.access import (
 from rainbow_iqn_apex.memory.broker.key_types import explain_type, is_wrong_type
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
 from rainbow_iqn_apex.memory.broker.timed_socket import TimedSocket
-from rainbow_iqn_apex.memory.broker.trouble import trouble_of
+from rainbow_iqn_apex.memory.broker.trouble import APPEND_ERROR, trouble_of
 
 BrokerError: Final = redis.RedisError
 Argument = str | bytes | int  # of a command
@@ -42,6 +42,7 @@ AWAY_S = 60.0  # longest absence of the server that a process survives, unless t
 _AGAIN_S = 2.0  # for a command that follows one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
 ASIDE_S = 2.0  # for a command of a connection that gives up at once
+_REPAIR_S = 10.0  # between two requests to write a file again
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 
 
@@ -121,8 +122,29 @@ class Client(redis.Redis):
                     raise
                 waiting.instead(f"the Redis server, which {how}")
                 waiting.be_late()
+                if APPEND_ERROR in str(error):
+                    self._repair_files()
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
+
+    def _repair_files(self) -> None:
+        """Ask servers that could not append to their files to write these again, where `Away` allows it.
+
+        After one failed fsync a server refuses all writes until then, even if its disk is well again.
+        """
+        if (now := time.monotonic()) < self.away.next_repair:
+            return
+        self.away.next_repair = now + _REPAIR_S
+        for server in self.servers():
+            try:
+                state = server._send(("INFO", "persistence"), {})
+                if state["aof_last_write_status"] == "ok" or state["aof_rewrite_in_progress"]:
+                    continue
+                server._send(("BGREWRITEAOF",), {})
+                failed = "" if state["aof_last_bgrewrite_status"] == "ok" else ", after a try that has failed"
+                print(f"The Redis server could not append to its file and writes it again{failed}", flush=True)
+            except redis.RedisError as error:
+                print(f"The Redis server cannot write its file again: {error}", flush=True)
 
     def _is_refused(self, probe: tuple[str, ...]) -> bool:
         try:
@@ -176,6 +198,7 @@ class Away(ExponentialWithJitterBackoff):
         self._stopping = math.inf  # when a command first noticed that the process shall stop
         self._seconds = seconds
         self._began = threading.local()
+        self.next_repair = math.inf  # when servers may be asked to write their files again: a learner asks them
         self.given_up = False  # whether a command was given up, and none has been answered since
 
     def __deepcopy__(self, _: object) -> "Away":
@@ -235,20 +258,21 @@ class Away(ExponentialWithJitterBackoff):
         waiting.be_late()
         if not (self.over and self._began.why):  # a later failure has the lack of time as its cause
             self._began.why = sys.exception()
-        how = trouble_of(self._began.why)
+        if how := trouble_of(self._began.why):
+            waiting.instead(f"the Redis server, which {how}")
         self.check(f"{how}, and start again what has stopped" if how else f"stays away: {self._began.why}")
         return super().compute(failures)
 
     def greet(self, connection: Any) -> None:
-        """Set up a connection that has just been made.
+        """Set up a connection that has just been made, and read a reply.
 
-        With TLS, read a reply, and with it the session tickets of the server. redis-py would take unread tickets for a
-        reply that a former user of the connection has left.
+        A server with too many connections sends an error and closes the new one: redis-py would find the error where it
+        expects nothing, and not name it. The same holds of the session tickets with which TLS begins.
         """
         connection._sock = TimedSocket(connection._sock, self)
         connection.on_connect()
-        if hasattr(connection._sock, "pending"):
-            connection.send_command("PING", check_health=False)
+        connection.send_command("SELECT", connection.db, check_health=False)  # in trouble a server refuses PING
+        with suppress(redis.ResponseError):  # of a Sentinel, which has no databases
             connection.read_response()
 
     def greet_replica(self, connection: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from rainbow_iqn_apex.common import waiting
 
+_MOST_REFUSAL = 200  # bytes of an error that is quoted
 _TICK_S = 0.5  # from a request to stop until a command under way heeds it
 
 
@@ -39,10 +40,21 @@ class TimedSocket:
         return count
 
     def sendall(self, data: bytes) -> None:
-        """Send all bytes; raises as `recv_into`."""
+        """Send all bytes; raises as `recv_into`, or OSError with the reason of a server that closes the connection."""
         rest = memoryview(data)
-        while rest:
-            rest = rest[self._in_time(self._plain.send, rest) :]
+        try:
+            while rest:
+                rest = rest[self._in_time(self._plain.send, rest) :]
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise OSError(error.errno, f"{error.strerror} {self._refusal()}".strip()) from error
+
+    def _refusal(self) -> str:
+        """Return the error that the server has sent before it closed the connection; empty for none."""
+        with suppress(OSError):
+            self._plain.settimeout(0)
+            answer: bytes = self._plain.recv(_MOST_REFUSAL)
+            return answer.partition(b"\r")[0].decode("ascii", "replace") if answer.startswith(b"-") else ""
+        return ""
 
     def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
         """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""

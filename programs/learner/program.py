@@ -69,6 +69,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     if args.record_evaluations:
         try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
     client = connect_to_redis(args, stop)
+    client.away.next_repair = 0.0
     device = select_device(args, local_number(os.environ))
     team = join(os.environ, device)
     share = share_of(args, team)
