@@ -99,7 +99,7 @@ def test_keys_choose_axis_runs_and_lines(browser: Browser, address: str) -> None
         browser.value(f"document.querySelector('input[value=\"{box}\"]').focus()")
         press(browser, " ")
     browser.wait_for("document.getElementById('scores-text').textContent.includes('other/pong: mean 12')")
-    browser.wait_for("document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')")
+    browser.wait_for("document.getElementById('scores').layout.shapes.some(s => s.name === 'world record 21.0')")
     names = browser.value("document.getElementById('scores').data.map(t => t.name)")
     assert "pong" in names and "mean" not in names
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rainbow_iqn_apex.monitoring import formats
+from rainbow_iqn_apex.saber.results.atari_scores import format_points
 from rainbow_iqn_apex.saber.results.task import Task
 
 _FALLS = "↓ from", "down from"
@@ -31,8 +32,8 @@ def known_scores(settings: Mapping[str, Any]) -> str:
     found = Task(game, env).scores if isinstance(game, str) and isinstance(env, str) else None
     if found is None:
         return ""
-    human = "" if found.human is None else f", human {formats.number(found.human)}"
-    return f"random {formats.number(found.random)}{human}"
+    human = "" if found.human is None else f", human {format_points(found.human)}"
+    return f"random {format_points(found.random)}{human}"
 
 
 def first_score(settings: Mapping[str, Any]) -> str:

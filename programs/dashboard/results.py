@@ -13,7 +13,7 @@ from rainbow_iqn_apex.monitoring.metrics import METRICS, is_given
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.programs.dashboard.run_files import RunFiles, RunKey
 from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS
-from rainbow_iqn_apex.saber.results.reference_lines import reference_lines, references
+from rainbow_iqn_apex.saber.results.reference_lines import reference_label, reference_lines, references
 from rainbow_iqn_apex.saber.results.training_log import HEADER
 
 _MOST_RUNS = 100
@@ -187,8 +187,9 @@ def _lines(run: RunFiles, curves: dict[str, Any]) -> list[dict[str, Any]]:
     if scores is None:
         return []
     means = [*curves["training"]["mean"], *curves["evaluation"]["mean"]] or [scores.random]
-    near = {shape["name"] for shape in reference_lines(scores, min(means), max(means)).shapes}
-    known = [{"name": name, "value": value, "near": name in near} for name, value in references(scores).items()]
-    return known + [
-        {"name": COLUMNS[name].label, "value": value, "near": False} for name, value in scores.published.items()
+    near = reference_lines(scores, min(means), max(means)).near
+    known = references(scores) | {COLUMNS[name].label: value for name, value in scores.published.items()}
+    return [
+        {"name": name, "label": reference_label(name, value), "value": value, "near": name in near}
+        for name, value in known.items()
     ]

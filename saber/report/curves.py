@@ -20,14 +20,14 @@ def curve_figure(results: Results, task: Task) -> Figure:
     scores = [value for trace in data for value in trace["y"] if value is not None]
     lines = reference_lines(task.scores, min(scores), max(scores))
     layout = {
-        "meta": [task.title, lines.beyond],  # headings, which stand above the plot
+        "meta": [task.title, lines.caption],  # headings, which stand above the plot
         "xaxis": {
             **AXIS,
             "title": {"text": "frames" if task.is_atari else "agent steps"},
             "rangemode": "tozero",
             "nticks": 5,
         },
-        "yaxis": {**AXIS, **lines.y_axis, "nticks": 6},
+        "yaxis": {**AXIS, **lines.y_axis, "title": {"text": "score"}, "nticks": 6},
         "shapes": lines.shapes,
         "hovermode": "x",
         "dragmode": False,

@@ -158,8 +158,7 @@ def _tall_plot(name: str, figures: dict[str, Figure]) -> str:
 def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     plots = [_curve_plot(f"curve-{number}", figures) for number in range(len(results.tasks))]
     lines = "" if not results.atari else (
-        " Dashed lines: the random agent, the human and the world record, where they are near; those that are far are "
-        "named below the title."
+        " The random agent, the human and the world record are named below the title; those that are near have a line."
     )  # fmt: skip
     return [
         "<h2>Training curves</h2>",
@@ -174,9 +173,9 @@ def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
 
 
 def _curve_plot(name: str, figures: dict[str, Figure]) -> str:
-    title, beyond = map(escape, figures[name]["layout"]["meta"])
+    title, caption = map(escape, figures[name]["layout"]["meta"])
     return (
-        f"<figure><figcaption>{title}<small>{beyond}</small></figcaption>"
+        f"<figure><figcaption>{title}<small>{caption}</small></figcaption>"
         f'<div id="{name}" role="img" aria-label="Training curve of {title}"></div></figure>'
     )
 

@@ -22,7 +22,6 @@ _DASHES = {"dash": (6, 4), "dot": (1.5, 3), "dashdot": (6, 3, 1.5, 3), "longdash
 _DASHES |= {"longdashdot": (11, 4, 1.5, 4)}
 _MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x", "triangle-up": "^", "star": "*"}
 _MARKERS |= {"pentagon": "p", "hexagon": "h", "triangle-down": "v"}
-_PLACES = {"start": (0, "left"), "middle": (0.5, "center"), "end": (1, "right")}  # share of the width, and alignment
 _CHARACTER, _SAMPLE, _LINE = 6.5, 50, 16  # points of a legend: mean width of a character, a line's sample, height
 _STYLE = {
     "svg.fonttype": "none",  # texts stay texts
@@ -57,8 +56,8 @@ def to_svg(figure: Figure, width: int, height: int) -> str:
         named = _draw(axes, figure)
         _scale(axes, "x", layout["xaxis"])
         _scale(axes, "y", layout["yaxis"])
-        heading, beyond = layout.get("meta", ("", ""))
-        axes.set_title(_plain(beyond), loc="left", fontsize=10, color=LIGHT["soft"])
+        heading, caption = layout.get("meta", ("", ""))
+        axes.set_title(_plain(caption), loc="left", fontsize=10, color=LIGHT["soft"])
         lines = _legend(picture, named if len(named) > 1 else {}, _plain(heading), width)
         picture.set_size_inches(width / 72, (height + _LINE * lines) / 72)
         picture.savefig(file, format="svg", metadata={"Date": None})
@@ -117,24 +116,12 @@ def _marker(trace: Figure) -> Figure:
 
 
 def _across(axes: Axes, shape: Figure) -> None:
-    """Draw a line across the plot, with its name."""
+    """Draw a line across the plot; the title names it."""
     stroke = _stroke(shape["line"])
     if shape.get("yref") == "paper":
         axes.axvline(shape["x0"], **stroke)
-        return
-    axes.axhline(shape["y0"], **stroke)
-    place, alignment = _PLACES[shape["label"]["textposition"]]
-    axes.annotate(
-        shape["label"]["text"],
-        (place, shape["y0"]),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 2),
-        textcoords="offset points",
-        ha=alignment,
-        va="bottom",
-        fontsize=10,
-        color=LIGHT["soft"],
-    )
+    else:
+        axes.axhline(shape["y0"], **stroke)
 
 
 def _scale(axes: Axes, name: str, layout: Figure) -> None:

@@ -104,6 +104,7 @@ def format_frames(frames: int) -> str:
 
 
 def format_points(score: float) -> str:
-    """Write a score with as many digits as are worth reading: 0.93, 21.3, 12,345."""
-    size = abs(score)
-    return f"{score:,.0f}" if size >= 1000 else f"{score:,.2f}" if 0 < size < 1 else f"{score:,.1f}"
+    """Write a score with as many digits as are worth reading, as in 0.93, 21.3, 12,345; a half is rounded up."""
+    if (size := abs(score)) >= 1000:
+        return f"{math.copysign(math.floor(size + 0.5), score):,.0f}"
+    return f"{score:,.2f}" if 0 < size < 1 else f"{score:,.1f}"

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecor
 from rainbow_iqn_apex.saber.results.atari_scores import format_points
 from rainbow_iqn_apex.saber.results.colours import BLUE, MAGENTA, ORANGE, TEAL, band
 from rainbow_iqn_apex.saber.results.page import render_page
-from rainbow_iqn_apex.saber.results.reference_lines import ReferenceLines, reference_lines, references
+from rainbow_iqn_apex.saber.results.reference_lines import ReferenceLines, reference_label, reference_lines, references
 from rainbow_iqn_apex.saber.results.summary import Moment, Summary, rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
 
@@ -157,7 +157,7 @@ def _describe_evaluations(evaluated: Sequence[Moment], total: int) -> str:
 
 def _describe_references(task: Task) -> str:
     """Name all references of a game, as those far from its scores have no line."""
-    known = [f"{name} {format_points(value)}" for name, value in references(task.scores).items()]
+    known = [reference_label(name, value) for name, value in references(task.scores).items()]
     return f"To compare: {', '.join(known)}." if known else ""
 
 

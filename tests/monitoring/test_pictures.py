@@ -80,7 +80,7 @@ ATARI = {"game": "space_invaders", "env": "atari", "nb_actor": 2, "nb_env_per_ac
 @pytest.mark.parametrize(
     ("values", "settings", "told"),
     [
-        ({"rollout/ep_rew_before": 9.8}, ATARI, [r"score +12\.40 ↑ from 9\.80", r"known +random 148, human 1,669"]),
+        ({"rollout/ep_rew_before": 9.8}, ATARI, [r"score +12\.40 ↑ from 9\.80", r"known +random 148\.0, human 1,669"]),
         (
             {"rollout/ep_rew_before": 12.5},
             {"env": "gymnasium:Pong-v0", "game": "pong"},

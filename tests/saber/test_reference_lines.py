@@ -2,30 +2,43 @@
 
 import pytest
 
+from rainbow_iqn_apex.monitoring.terminal.scores import known_scores
 from rainbow_iqn_apex.saber.results.atari_scores import read_scores
-from rainbow_iqn_apex.saber.results.reference_lines import reference_lines
+from rainbow_iqn_apex.saber.results.reference_lines import reference_label, reference_lines, references
 
 PONG = read_scores()["pong"]  # random -20.7, human 14.6, record 21
 
 
 def test_lines_near_the_scores_are_drawn() -> None:
-    # Mutations: the margin of below; the name of the random agent at the start.
+    # Mutation: a label on the line, which a curve may cross.
     lines = reference_lines(PONG, -21, 18)
-    assert [shape["label"]["text"] for shape in lines.shapes] == ["random -20.7", "human 14.6", "world record 21.0"]
-    assert [shape["label"]["textposition"] for shape in lines.shapes] == ["end", "middle", "start"]
+    assert [shape["name"] for shape in lines.shapes] == ["random -20.7", "human 14.6", "world record 21.0"]
+    assert all(shape["showlegend"] and "label" not in shape for shape in lines.shapes)
     low, high = lines.y_axis["range"]
-    assert lines.beyond == "" and low < -21
-    assert 110 * (high - 21) / (high - low) > 12, "pixels above the topmost line of a plot on paper, for 10 of a name"
+    assert lines.caption == "dotted: random -20.7; dashed: human 14.6; dash-dotted: world record 21.0"
+    assert low < -21 and high > 21
+
+
+def test_a_reference_is_written_in_one_way_everywhere() -> None:
+    # Mutations: round halves to even; write the terminal's scores by another function.
+    game = read_scores()["crazy_climber"]
+    assert game.random == 10780.5
+    (line, *_) = reference_lines(game, 10_000, 20_000).shapes
+    assert line["name"] == reference_label("random", game.random) == "random 10,781"
+    for name in ("crazy_climber", "pong"):
+        found = read_scores()[name]
+        expected = [reference_label(kind, value) for kind, value in list(references(found).items())[:2]]
+        assert known_scores({"game": name}).split(", human ") == [expected[0], expected[1].removeprefix("human ")]
 
 
 def test_lines_that_would_flatten_the_scores_are_named() -> None:
     # Mutation: draw all lines.
     lines = reference_lines(PONG, -21, -19)
-    assert [shape["name"] for shape in lines.shapes] == ["random"]
-    assert lines.beyond == "above: human 14.6, world record 21.0"
+    assert lines.near == ["random"] and len(lines.shapes) == 1
+    assert lines.caption == "dotted: random -20.7; above: human 14.6, world record 21.0"
     low, high = lines.y_axis["range"]
     assert -22 < low < -21 and -19 < high < -18
-    assert reference_lines(PONG, 10_000, 10_001).beyond.startswith("below: random -20.7, human")
+    assert reference_lines(PONG, 10_000, 10_001).caption.startswith("below: random -20.7, human")
 
 
 @pytest.mark.parametrize("value", [0.0, -20.7, 1e15])
@@ -36,5 +49,5 @@ def test_equal_scores_have_an_axis(value: float) -> None:
 
 
 def test_games_without_references_have_none() -> None:
-    assert reference_lines(None, 0, 1) == ([], "", {})
-    assert "world record" not in [shape["name"] for shape in reference_lines(read_scores()["surround"], -10, 10).shapes]
+    assert reference_lines(None, 0, 1) == ([], [], "", {})
+    assert "world record" not in reference_lines(read_scores()["surround"], -10, 10).near

@@ -2,7 +2,7 @@
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
+  if (Math.abs(value) >= 1000) return (Math.sign(value) * Math.round(Math.abs(value))).toLocaleString("en");
   if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(1);
   return String(Number(value.toPrecision(digits)));
 }

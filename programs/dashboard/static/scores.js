@@ -39,13 +39,9 @@ function curveTraces(run, index, axis, isCompared) {
 }
 
 function referenceShapes(lines) {
-  return lines.map(({ name, value }, i) => ({
-    type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value,
+  return lines.map(({ label, value }, i) => ({
+    type: "line", name: label, showlegend: true, legendrank: 1001, xref: "paper", x0: 0, x1: 1, y0: value, y1: value,
     line: { width: 1, dash: ["dash", "dot", "longdashdot"][i % 3], color: reference() },
-    label: {
-      text: `${name} ${number(value)}`, textposition: ["start", "middle", "end"][i % 3], yanchor: "bottom",
-      font: { size: 11, color: reference() },
-    },
   }));
 }
 

@@ -155,6 +155,6 @@ def test_curves_have_lines_of_the_references(results: Results) -> None:
     # Mutation: curves alone.
     layout = all_figures(results)["curve-0"]["layout"]
     assert results.tasks[0].name == "pong" and layout["meta"][0] == "Pong"
-    drawn = {shape["name"] for shape in layout["shapes"]}
-    named = {name for name in ("random", "human", "world record") if name in layout["meta"][1]}
-    assert "random" in drawn and drawn | named == {"random", "human", "world record"} and not drawn & named
+    assert layout["shapes"][0]["name"] == "random -20.7" and layout["meta"][1].startswith("dotted: random -20.7;")
+    assert all(name in layout["meta"][1] for name in ("human 14.6", "world record 21.0"))
+    assert layout["yaxis"]["title"]["text"] == "score"

@@ -126,7 +126,8 @@ def test_lines_of_the_games_references_are_drawn() -> None:
     records = [EpisodeRecord(100 * n, 0, 0, 0, n, 0.0, 0.0, -20.0 + n / 3, 9, "game_over") for n in range(100)]
     page = render_reward_plot(records, Task("pong"))
     shapes = figure_of(page)["layout"]["shapes"]
-    assert {shape["name"]: shape["y0"] for shape in shapes} == {"random": -20.7, "human": 14.6, "world record": 21.0}
+    assert [shape["name"] for shape in shapes] == ["random -20.7", "human 14.6", "world record 21.0"]
+    assert [shape["y0"] for shape in shapes] == [-20.7, 14.6, 21.0]
     assert "To compare: random -20.7, human 14.6, world record 21.0." in page
     page = render_reward_plot(records, Task("alien"))
     assert [shape["name"] for shape in figure_of(page)["layout"]["shapes"]] == [], "all of them are far"
