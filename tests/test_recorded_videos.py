@@ -1,16 +1,17 @@
-"""--record: the chosen episodes are played again and filmed, as a browser plays it."""
+"""--record and --export: videos of episodes, written while these are played, as browsers play them."""
 
 import re
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.monitoring import video
 from rainbow_iqn_apex.monitoring.video import write_video
 from tests import specs
@@ -44,91 +45,98 @@ def play_in_browser(path: Path, folder: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evaluations, tmp_path: Path) -> None:
+def test_the_best_the_median_and_the_worst_episode_are_recorded(evaluations: Evaluations, tmp_path: Path) -> None:
+    # Mutations: play them again; other episodes, or another number of random draws, where pictures are kept.
     path = save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
-    films = tmp_path / "films"
-    more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
-    more += ["--export", str(tmp_path / "card")]
+    films, scores = tmp_path / "films", evaluations.folder / "evaluations" / "breakout_brick_seed123.csv"
+    more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2"]
+    evaluations.run(path, *more).succeeded()
+    unrecorded = scores.read_bytes()
+    scores.unlink()
+    more += ["--record", str(films), "--export", str(tmp_path / "card")]
     films.mkdir()
     other, older = (films / f"breakout_brick_seed123_{name}_episode9.webm" for name in ("stochastic_best", "best"))
     other.touch()
     older.touch()
     out = evaluations.run(path, *more).succeeded()
-    assert "did not repeat itself" not in out
-    other.unlink()  # the film of another evaluation stays
+    assert "Playing again" not in out and scores.read_bytes() == unrecorded
+    other.unlink()  # the video of another evaluation stays
     assert not older.exists()
-    rows = {int(row[0]): row for row in evaluations.rows("breakout_brick_seed123.csv")}
-    scores = sorted((float(row[4]) for row in rows.values()), reverse=True)
-    expected = {"best": scores[0], "median": scores[2], "worst": scores[-1]}
+    rows = {int(row[0]): row for row in evaluations.rows(scores.name)}
+    ordered = sorted((float(row[4]) for row in rows.values()), reverse=True)
+    expected = {"best": ordered[0], "median": ordered[2], "worst": ordered[-1]}
     found = {}
     for film in films.iterdir():
         place, episode = re.fullmatch(r"breakout_brick_seed123_(\w+)_episode(\d+)\.webm", film.name).groups()  # type: ignore[union-attr]
         row = rows[int(episode)]
         found[place] = float(row[4])
-        assert f"{film}: score {float(row[4]):g}\n" in out
-        frames, steps = frames_of(film), int(row[5])
-        assert 4 * (steps - 1) + 2 <= len(frames) <= 4 * steps + 1, "all frames, and that of the reset"
-        assert {frame.shape for frame in frames} == {(420, 320, 3)}
+        assert f"{film}: score {float(row[4]):g}" in out
+        frames, steps = frames_of(film, 15), int(row[5])
+        speed = 2 if f"{film}: score {float(row[4]):g}, shown 2 times as fast" in out else 1
+        assert -(-steps // speed) <= len(frames) <= -(-(steps + 1) // speed), "that of the reset, and of each step"
+        assert {frame.shape for frame in frames} == {(210, 160, 3)} and film.stat().st_size < 2_000_000
         environment = make_environment(EnvironmentSettings(game="breakout", record=True), int(row[1]))
         environment.reset()
         (first,) = environment.pictures()
-        large = cv2.resize(first, (320, 420), interpolation=cv2.INTER_NEAREST)[:, :, ::-1]
-        assert np.abs(frames[0].astype(int) - large).mean() < 6, "it begins as the game does, in its colours"
+        assert np.abs(frames[0].astype(int) - first[:, :, ::-1]).mean() < 6, "it begins as the game, in its colours"
     assert found == expected
     (median,) = films.glob("*_median_*")
-    assert len(frames_of(tmp_path / "card" / "replay.webm")) == len(frames_of(median)), "a card shows this one"
+    assert median.read_bytes() == (tmp_path / "card" / "replay.webm").read_bytes(), "a card shows this one"
     assert '<video src="replay.webm"' in (tmp_path / "card" / "README.md").read_text()
 
 
-def film_a_game(path: Path, game: str, action: int, steps: int) -> None:
+def record_a_game(path: Path, game: str, action: int, steps: int) -> None:
     environment = make_environment(EnvironmentSettings(game=game, record=True), 0)
-    with write_video(path, 60) as film:
-        environment.reset()
-        film.add(environment.pictures())
-        for _ in range(steps):
-            environment.step(action)
-            film.add(environment.pictures())
-        assert not path.exists()
+    environment.reset()
+    pictures = environment.pictures()
+    for _ in range(steps):
+        environment.step(action)
+        pictures += environment.pictures()
+    write_video(path, pictures, 60)
 
 
 @needs_browser
 def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "film.webm"
-    film_a_game(path, "breakout", 1, 30)
+    record_a_game(path, "breakout", 1, 30)
     seen = play_in_browser(path, tmp_path)
-    assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)
+    assert (seen["videoWidth"], seen["videoHeight"]) == (160, 210)
     assert seen["duration"] == pytest.approx(len(frames_of(path)) / 60, abs=0.1)
     assert seen["currentTime"] == pytest.approx(seen["duration"], abs=0.1)
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations, tmp_path: Path) -> None:
-    """Two minutes of boxing: films of an episode that takes seconds."""
+def test_ctrl_c_leaves_no_video_and_the_same_command_plays_again_what_it_shows(
+    evaluations: Evaluations, tmp_path: Path
+) -> None:
+    """Two minutes of boxing: episodes that take seconds."""
+    # Mutations: leave the videos of the moment; show only episodes that were played after the stop.
     path = save_untrained(tmp_path / "brick.pth", [*BREAKOUT, "--game", "boxing"], specs.ATARI)
-    films = tmp_path / "films"
-    more = ["--game", "boxing", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
-    more += ["--export", str(tmp_path / "card")]
+    films, card = tmp_path / "films", tmp_path / "card"
+    more = ["--game", "boxing", "--evaluation-episodes", "3", "--evaluation-workers", "1"]
+    more += ["--record", str(films), "--export", str(card)]
     process = evaluations.start(path, *more)
-    process.wait_for("Recording again", seconds=300)
-    process.wait_until(lambda: any(film.stat().st_size for film in films.glob(".*/.*.webm")), "a film")
+    process.wait_for("episode 1: ", seconds=300)
     process.press_ctrl_c()
     process.end().succeeded()
-    assert [
-        film for film in films.iterdir() if not re.fullmatch(r"boxing_brick_seed123_\w+_episode\d\.webm", film.name)
-    ] == []
-    assert len(evaluations.rows("boxing_brick_seed123.csv")) == 2
+    assert [*films.iterdir(), *card.iterdir()] == []
+    assert "Playing again what was played without a video: episode " in evaluations.run(path, *more).succeeded()
+    assert len([*films.iterdir()]) == 3 and (card / "replay.webm").exists()
+    assert len(evaluations.rows("boxing_brick_seed123.csv")) == 3
 
 
-def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video, "MAX_SECONDS", 0.2)
-    path = tmp_path / "short.webm"
-    with pytest.raises(KeyError), write_video(path, 60) as film:
-        film.add([np.zeros((21, 16, 3), np.uint8)])
+def test_a_video_is_all_or_nothing(tmp_path: Path) -> None:
+    def pictures() -> Iterator[Array]:
+        yield np.zeros((21, 16, 3), np.uint8)
         raise KeyError
-    assert list(tmp_path.iterdir()) == []
-    film_a_game(path, "pong", 0, 5)
-    assert list(tmp_path.iterdir()) == [path]
-    assert len(frames_of(path)) == 12, "21 pictures were shown"
+
+    path = tmp_path / "short.webm"
+    with pytest.raises(KeyError):
+        write_video(path, pictures(), 60)
+    assert [*tmp_path.iterdir()] == []
+    record_a_game(path, "pong", 0, 5)
+    assert [*tmp_path.iterdir()] == [path]
+    assert len(frames_of(path)) == 21
 
 
 def test_threads_that_silence_ffmpeg_give_the_standard_error_back() -> None:
@@ -163,8 +171,7 @@ from rainbow_iqn_apex.monitoring.video import write_video
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 noise = np.random.default_rng(0).integers(0, 255, (50, 42, 32, 3), np.uint8)
-with write_video(Path(sys.argv[1]), 60) as film:
-    film.add(noise)
+write_video(Path(sys.argv[1]), noise, 60)
 """
     codes = []
     for limit in (100_000, 200_000, 10**9):

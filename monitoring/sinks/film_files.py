@@ -18,8 +18,6 @@ from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmInfo, FilmSlo
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
 from rainbow_iqn_apex.monitoring.video import write_video
 
-_HEIGHT = 240  # pixels: 400 would take twice as long, and a browser enlarges them as well
-
 
 class FilmFiles:
     """Replaces the videos by those of a moment."""
@@ -37,7 +35,7 @@ class FilmFiles:
         if not moment.films:  # not at each moment: a full disk is noticed only when a film is encoded
             return
         for slot, film in [*self._waiting.items()]:
-            write_film(film, video_path(self._run.folder, self._run.game, slot))
+            write_video(video_path(self._run.folder, self._run.game, slot), film.pictures, film.info.rate)
             self._shown[slot] = film.info
             content = {"run": self._run.run_id} | {known: asdict(info) for known, info in self._shown.items()}
             write_file(_shown_path(self._run.folder, self._run.game), json.dumps(content).encode())
@@ -47,19 +45,13 @@ class FilmFiles:
         """Do nothing: every video is written at once."""
 
 
-def write_film(film: Film, path: Path) -> None:
-    """Write a film as a video (`*.webm`), all or nothing; raises OSError."""
-    with write_video(path, film.info.rate, _HEIGHT) as video:
-        video.add(film.pictures)
-
-
 @contextmanager
 def as_video(film: Film) -> Iterator[Path]:
     """Yield the path of a video that is there until the block ends, for packages that take a copy; raises OSError."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "episode.webm"
         try:
-            write_film(film, path)
+            write_video(path, film.pictures, film.info.rate)
         except OSError as error:  # without the folder's random name, so that it is printed once
             raise OSError(f"{gettempdir()}: a film cannot be written; is the disk full?") from error
         yield path

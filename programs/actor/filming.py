@@ -12,7 +12,7 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, Film, FilmError, FilmInfo, decode_info, encode
-from rainbow_iqn_apex.monitoring.time_lapse import TimeLapse
+from rainbow_iqn_apex.monitoring.video import TimeLapse
 
 _NEWEST_S = 60.0  # between two films of the newest episode
 _AGAIN_S = 60.0  # after a film could not be written

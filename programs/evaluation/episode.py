@@ -21,10 +21,10 @@ class Stop(Protocol):
 
 
 class Camera(Protocol):
-    """Films an episode."""
+    """Records an episode."""
 
-    def add(self, pictures: list[Array]) -> None:
-        """Take the pictures [height, width, 3] uint8 RGB of a step or reset."""
+    def add(self, draw: Callable[[], list[Array]]) -> None:
+        """Count a step or reset, and draw its pictures [height, width, 3] uint8 RGB if they are needed."""
 
 
 def begin_anew(policy: Policy, weights: "dict[str, Tensor]", version: int, seed: int) -> None:
@@ -49,7 +49,7 @@ def play_episode(
     score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
     while True:
         if camera is not None:
-            camera.add(environment.pictures())
+            camera.add(environment.pictures)
         if row.step_type == StepType.LAST:
             return score.record(0, episode, environment.end)
         if stop.is_set():

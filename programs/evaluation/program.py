@@ -2,8 +2,11 @@
 
 import glob
 import os
+import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,6 @@ from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
-from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
 from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.agent import device_name, select_device
 from rainbow_iqn_apex.programs.common import open_environment
@@ -30,12 +32,10 @@ from rainbow_iqn_apex.programs.evaluation.workers import (
     make_players,
     number_of_workers,
 )
-from rainbow_iqn_apex.programs.recording import try_to_record
+from rainbow_iqn_apex.programs.recording import PLACES, Videos, try_to_record
 from rainbow_iqn_apex.saber.results import task
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from rainbow_iqn_apex.saber.results.run_record import versions
-
-_PLACES = ("best", "median", "worst")  # of the episodes that are filmed
 
 
 def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
@@ -62,14 +62,13 @@ def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
 def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: list[Args]) -> list[EvaluatedEpisode]:
     """Evaluate a snapshot in one game or environment; refuses first what would be refused in the `later` ones."""
     folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
-    if args.record is not None:
-        try_to_record(args, "--record", folder_to_write("--record", args.record))
     if args.export is not None:
         check_folder(args.export)
     if args.render:
         open_environment(args, args.seed).close()  # fails now if no window can be opened
     device = select_device(args)
     with (
+        _open_videos(args) as videos,
         make_players(args, saved, number_of_workers(args, device), stop) as players,
         _open_log(folder / csv_name(args), args, saved, players.player, device) as log,
     ):
@@ -87,13 +86,11 @@ def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: l
         )
         try:
             with make_progress(args.evaluation_episodes, atari=task.Task(args.task, args.env).is_atari) as progress:
-                _play(players, args, log, progress)
+                _play(players, args, log, progress, videos)
         finally:
             _report(args, log, players.player.action_repeat)
-        if args.record is not None:
-            _record(players, log.episodes, args.record, log.path.stem)
-        if args.export is not None:
-            _export(players, args, saved, log)
+        if args.record is not None or args.export is not None:
+            _keep(players, args, saved, log, videos)
         return log.episodes
 
 
@@ -129,19 +126,24 @@ def _open_log(
         ) from error
 
 
-def _play(players: OwnProcess | Processes, args: Args, log: EvaluationLog, progress: Bar | Lines) -> None:
+def _play(
+    players: OwnProcess | Processes, args: Args, log: EvaluationLog, progress: Bar | Lines, videos: Videos
+) -> None:
     known = set()
     for _, record in log.episodes:
         progress.add(record)
+        videos.add(record)
         known.add(record.episode)
+    is_recorded = videos.folder is not None and not args.render  # no environment draws for both
     tasks = (
-        Task(episode, derive_seed(args.seed, 4, episode))
+        Task(episode, derive_seed(args.seed, 4, episode), videos.path(episode) if is_recorded else None)
         for episode in range(args.evaluation_episodes)
         if episode not in known
     )
-    for played, record in players.play(tasks):
+    for played, record, speed in players.play(tasks):
         progress.add(record)
         log.add(played.seed, record)
+        videos.add(record, speed)
 
 
 def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
@@ -159,56 +161,68 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
     print(f"episodes: {log.path}", flush=True)
 
 
-def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:
-    """Choose episodes by SABER score, none twice; of an even number, the lower one in the middle is the median."""
-    ordered = sorted(episodes, key=lambda episode: (-episode.record.score_saber, episode.record.episode))
-    chosen: dict[str, EvaluatedEpisode] = {}
-    for place, index in (("best", 0), ("worst", -1), ("median", len(ordered) // 2)):
-        if ordered[index] not in chosen.values():
-            chosen[place] = ordered[index]
-    return {place: chosen[place] for place in _PLACES if place in chosen}
-
-
-def _export(players: OwnProcess | Processes, args: Args, saved: dict[str, Any], log: EvaluationLog) -> None:
-    """Write a model card, with a film of the episode whose score is in the middle where the game can be filmed."""
-    assert args.export is not None
-    chosen = best_median_worst(log.episodes)
-    seed, record = chosen.get("median", chosen["best"])
-    try:
-        try_to_record(args, "--export", args.export)
-        told = f"with a film of episode {record.episode}"
-        filmed = [Task(record.episode, seed, args.export / NEW_FILM)]
-    except UserError as error:
-        told, filmed = f"without a film: {error}", []
-    try:
-        list(players.play(filmed))
-    except Stopped:
-        print("stopped: no model card was written", flush=True)
-        raise
-    write_card(args, saved, log, players.player.action_repeat, film=bool(filmed))
-    print(f"model card: {args.export}, {told}", flush=True)
-
-
-def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, stem: str) -> None:
-    """Play the chosen episodes again, with the same seeds, and film them."""
-    chosen = best_median_worst(episodes)
-    print(f"Recording again in {folder}: {', '.join(chosen)}; {MAX_SECONDS // 60} minutes of each at most", flush=True)
-    names = {record.episode: f"{stem}_{place}_episode{record.episode}.webm" for place, (_, record) in chosen.items()}
-    with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as made:  # goes with a stop
-        tasks = [Task(record.episode, seed, Path(made) / names[record.episode]) for seed, record in chosen.values()]
+@contextmanager
+def _open_videos(args: Args) -> Iterator[Videos]:
+    """Yield the videos of an evaluation, none where nothing asks for them; deletes those that are not kept."""
+    folder, missing = args.record, ""
+    if folder is not None:
+        try_to_record(args, "--record", folder_to_write("--record", folder))
+    elif args.export is not None:
         try:
-            again = {film.episode: record for film, record in players.play(tasks)}
-        except Stopped:
-            print("stopped: nothing was recorded", flush=True)
-            raise
-        except OSError as error:
-            raise OSError(f"{folder}: the films cannot be written: {error.strerror or 'is the disk full?'}") from error
-        for place in _PLACES:
-            for old in folder.glob(f"{glob.escape(stem)}_{place}_episode*.webm"):
-                old.unlink()  # films of an earlier recording, perhaps of fewer episodes
-        for name in names.values():
-            (Path(made) / name).replace(folder / name)
-    for _, first in chosen.values():
-        print(f"{folder / names[first.episode]}: score {first.score_saber:.12g}", flush=True)
-        if (record := again[first.episode]) != first:  # on a GPU sums may be added in another order
-            print(f"  it did not repeat itself: its score was {record.score_saber:.12g}", flush=True)
+            try_to_record(args, "--export", args.export)
+            folder = args.export
+        except UserError as error:  # the card goes without
+            missing = str(error)
+    if folder is None:
+        yield Videos(None, missing)
+        return
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as made:
+        yield Videos(Path(made))
+
+
+def _keep(
+    players: OwnProcess | Processes, args: Args, saved: dict[str, Any], log: EvaluationLog, videos: Videos
+) -> None:
+    """Write the videos of the best, the median and the worst episode, and a model card with the median's video."""
+    chosen = videos.choose(log.episodes)
+    median = chosen.get("median", chosen["best"])
+    if videos.folder is not None:
+        _play_again(players, [*chosen.values()] if args.record is not None else [median], videos)
+    if args.export is not None:
+        if videos.folder is not None:
+            shutil.copyfile(videos.path(median.record.episode), args.export / NEW_FILM)
+        write_card(args, saved, log, players.player.action_repeat, film=videos.folder is not None)
+        with_video = f"with a video of episode {median.record.episode}" * (videos.folder is not None)
+        print(f"model card: {args.export}, {with_video or f'without a video: {videos.missing}'}", flush=True)
+    if args.record is not None:
+        _move(chosen, args.record, log.path.stem, videos)
+
+
+def _play_again(players: OwnProcess | Processes, wanted: list[EvaluatedEpisode], videos: Videos) -> None:
+    """Record episodes that were played without a video: by an earlier start, or in a window."""
+    records = {record.episode: record for _, record in wanted if record.episode not in videos.speeds}
+    if not records:
+        return
+    print(f"Playing again what was played without a video: episode {', '.join(map(str, records))}", flush=True)
+    tasks = (Task(record.episode, seed, videos.path(record.episode)) for seed, record in wanted)
+    try:
+        for played, record, speed in players.play(each for each in tasks if each.episode in records):
+            videos.speeds[played.episode] = speed
+            if record != records[played.episode]:  # on a GPU sums may be added in another order
+                print(f"  it did not repeat itself: its score was {record.score_saber:.12g}", flush=True)
+    except Stopped:
+        print("stopped: no video and no model card was written", flush=True)
+        raise
+
+
+def _move(chosen: dict[str, EvaluatedEpisode], folder: Path, stem: str, videos: Videos) -> None:
+    """Let a folder have the videos of the chosen episodes instead of earlier ones of this evaluation."""
+    for place in PLACES:
+        for old in folder.glob(f"{glob.escape(stem)}_{place}_episode*.webm"):
+            old.unlink()  # perhaps of fewer episodes
+    for place, (_, record) in chosen.items():
+        path = folder / f"{stem}_{place}_episode{record.episode}.webm"
+        videos.path(record.episode).replace(path)
+        speed = videos.speeds[record.episode]
+        faster = f", shown {speed} times as fast" if speed > 1 else ""
+        print(f"{path}: score {record.score_saber:.12g}{faster}", flush=True)

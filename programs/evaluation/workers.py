@@ -28,7 +28,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.monitoring.video import write_video
+from rainbow_iqn_apex.monitoring.video import LARGEST, TimeLapse
 from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
@@ -39,15 +39,23 @@ _TICK_S = 0.2  # from a request to stop until it is noticed
 _END_S = 5.0  # for the processes to end: many times as long as a step takes
 
 
-_Future: TypeAlias = "futures.Future[EpisodeRecord]"
-
-
 class Task(NamedTuple):
     """An episode to play."""
 
     episode: int
     seed: int  # decides everything in it
-    film: Path | None = None  # a video of it is written there
+    video: Path | None = None  # where to write one while it is played
+
+
+class Played(NamedTuple):
+    """An episode that has ended."""
+
+    task: Task
+    record: EpisodeRecord
+    speed: int  # of its video, in multiples of the normal one; 0 without a video
+
+
+_Future: TypeAlias = "futures.Future[Played]"
 
 
 class EpisodePlayer:
@@ -60,16 +68,22 @@ class EpisodePlayer:
         self._args = args
         self._stop = stop
 
-    def play(self, task: Task) -> EpisodeRecord:
-        """Play an episode from its beginning to its end; raises Stopped."""
+    def play(self, task: Task) -> Played:
+        """Play an episode from its beginning to its end; raises Stopped, and RunError if no video can be written."""
         self._loaded.reset(task.seed)
         policy, codes = self._loaded.policy, self._loaded.codes
-        film = "--record" if task.film else ""
-        with closing(open_environment(self._args, task.seed, recorded_by=film, evaluation=True)) as environment:
-            if task.film is None:
-                return play_episode(policy, environment, task.episode, self._stop, codes)
-            with write_video(task.film, environment.pictures_per_second) as video:
-                return play_episode(policy, environment, task.episode, self._stop, codes, video)
+        option = "--record" if task.video else ""
+        with closing(open_environment(self._args, task.seed, recorded_by=option, evaluation=True)) as environment:
+            if task.video is None:
+                return Played(task, play_episode(policy, environment, task.episode, self._stop, codes), 0)
+            camera = TimeLapse(largest=LARGEST, blinks=getattr(environment, "blinks", False))
+            record = play_episode(policy, environment, task.episode, self._stop, codes, camera)
+            try:
+                camera.write(task.video, environment.pictures_per_second)
+            except OSError as error:
+                reason = error.strerror or "is the disk full?"
+                raise RunError(f"{task.video.parent.parent}: a video cannot be written: {reason}") from error
+            return Played(task, record, camera.stride)
 
 
 def number_of_workers(args: Args, device: torch.device) -> int:
@@ -122,10 +136,9 @@ class OwnProcess:
     def __init__(self, player: EpisodePlayer) -> None:
         self.player = player
 
-    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+    def play(self, tasks: Iterable[Task]) -> Iterator[Played]:
         """Play all tasks, and yield each as it ends; raises Stopped."""
-        for task in tasks:
-            yield task, self.player.play(task)
+        yield from map(self.player.play, tasks)
 
 
 class Processes:
@@ -151,31 +164,32 @@ class Processes:
                 f"/dev/shm ({one_line(error)}); give --evaluation-workers 1"
             ) from error
 
-    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+    def play(self, tasks: Iterable[Task]) -> Iterator[Played]:
         """Play all tasks, and yield each as it ends.
 
         After yielding all tasks that have ended, raises Stopped, or RunError if a process has died.
         """
         waiting = iter(tasks)
-        running: dict[_Future, Task] = {}
+        running: set[_Future] = set()
         self._submit(waiting, running)
         while running:
             stopping = self._stop.is_set()
             done, _ = futures.wait(running, 0 if stopping else _TICK_S, futures.FIRST_COMPLETED)
             for future in sorted(done, key=lambda future: future.exception() is not None):  # errors last
                 with self._deaths():
-                    played = running.pop(future), future.result()
+                    running.remove(future)
+                    played = future.result()
                 yield played
             if stopping:
                 raise Stopped
             self._submit(waiting, running)
 
-    def _submit(self, waiting: Iterator[Task], running: dict[_Future, Task]) -> None:
+    def _submit(self, waiting: Iterator[Task], running: set[_Future]) -> None:
         """Keep all processes busy; a million tasks at once would take minutes to submit, and to wait for."""
         with self._deaths(), blocked(signal.SIGINT):  # Ctrl-C reaches all, and this process stops the others
             for task in islice(waiting, 2 * self._workers - len(running)):
                 try:
-                    running[self._pool.submit(_play, task)] = task
+                    running.add(self._pool.submit(_play, task))
                 # The pool begins a process when it is given a task. If another dies meanwhile, a thread of the pool
                 # closes the pipes that the new one would get, and their numbers may be given to others.
                 except (OSError, ValueError) as error:
@@ -280,7 +294,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _play(task: Task) -> EpisodeRecord:
+def _play(task: Task) -> Played:
     if _failure:
         raise RunError(f"a process of the evaluation cannot play ({_failure})")
     try:

@@ -18,11 +18,10 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.evaluation.program import best_median_worst, run_evaluation
+from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, network_args, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, number_of_workers
-from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 from tests.small import save_untrained
 from tests.specs import ATARI, discrete
@@ -306,22 +305,6 @@ def test_how_many_processes() -> None:
 
 def record(number: int, score: float) -> EpisodeRecord:
     return EpisodeRecord(episode=number, score_saber=score, length=10, end="stuck")
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        ([5.0], {"best": 0}),
-        ([5.0, 7.0], {"best": 1, "worst": 0}),
-        ([5.0, 7.0, 6.0], {"best": 1, "worst": 0, "median": 2}),
-        ([5.0, 5.0, 5.0], {"best": 0, "worst": 2, "median": 1}),
-        ([4.0, 1.0, 2.0, 3.0], {"best": 0, "worst": 1, "median": 2}),
-    ],
-)
-def test_the_episodes_that_are_filmed(scores: list[float], expected: dict[str, int]) -> None:
-    episodes = [EvaluatedEpisode(number, record(number, score)) for number, score in enumerate(scores)]
-    for some in (episodes, episodes[::-1]):
-        assert {place: chosen.seed for place, chosen in best_median_worst(some).items()} == expected
 
 
 def test_lines_come_in_the_order_of_the_episodes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 import resource
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.monitoring import video
 from rainbow_iqn_apex.monitoring.film import (
     HEADER_BYTES,
     MAX_BYTES,
@@ -18,9 +20,10 @@ from rainbow_iqn_apex.monitoring.film import (
     decode_info,
     encode,
 )
-from rainbow_iqn_apex.monitoring.time_lapse import TimeLapse, small_size
+from rainbow_iqn_apex.monitoring.video import LARGEST, TimeLapse, small_size
 from tests.monitoring.films import INFO, film
 from tests.refusals.records import film_of
+from tests.videos import frames_of
 
 
 def test_a_film_is_read_as_it_was_written() -> None:
@@ -78,12 +81,16 @@ def picture(number: int, height: int = 6, width: int = 8) -> Array:
     return np.full((height, width, 3), number % 251, np.uint8)
 
 
+def add(lapse: TimeLapse, *pictures: Array) -> None:
+    lapse.add(lambda: pictures)
+
+
 @pytest.mark.parametrize("most", [1, 2, 5, 8])
 def test_an_episode_of_any_length_gives_evenly_spaced_pictures(most: int) -> None:
     # Mutation: go on with the old stride after pictures were dropped.
     lapse = TimeLapse(most)
     for step in range(200):
-        lapse.add([picture(step)])
+        add(lapse, picture(step))
         pictures = lapse.pictures()
         shown = pictures[:, 0, 0, 0].tolist()
         assert shown == list(range(0, step + 1, lapse.stride)), "from the first on, and up to the newest"
@@ -94,9 +101,9 @@ def test_what_blinks_is_seen() -> None:
     # Mutations: the last picture of a step alone; two pictures in one where nothing blinks.
     for blinks, shown in ((True, [7, 2]), (False, [3, 2])):
         lapse = TimeLapse(blinks=blinks)
-        lapse.add([picture(9), picture(7), picture(3)])
-        lapse.add([picture(2)])
-        lapse.add([])  # of a step that ended the episode before anything was drawn
+        add(lapse, picture(9), picture(7), picture(3))
+        add(lapse, picture(2))
+        add(lapse)  # of a step that ended the episode before anything was drawn
         assert lapse.pictures()[:, 0, 0, 0].tolist() == shown and lapse.per_step == 3
 
 
@@ -113,8 +120,35 @@ def test_what_blinks_is_seen() -> None:
 def test_pictures_are_halved_until_they_fit(size: tuple[int, int], small: tuple[int, int]) -> None:
     assert small_size(*size) == small
     lapse = TimeLapse()
-    lapse.add([np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)])
-    lapse.add([picture(1, 20, 30)])
+    add(lapse, np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8))
+    add(lapse, picture(1, 20, 30))
     assert lapse.pictures().shape == (2, *small, 3)
     shown = film(pictures=2, height=small[0], width=small[1])
     decode(encode(replace(shown, pictures=lapse.pictures())))
+
+
+def test_only_due_pictures_are_drawn() -> None:
+    # Mutation: draw at every step, which takes longer than many a step itself.
+    lapse, drawn = TimeLapse(4), []
+
+    def draw() -> list[Array]:
+        drawn.append(lapse.stride)
+        return [picture(0)]
+
+    for _ in range(100):
+        lapse.add(draw)
+    assert len(drawn) < 20 and lapse.stride == 32
+
+
+def test_a_video_keeps_to_its_size_and_is_faster_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutations: a video of any size; the speed of before; pictures in the size of a film.
+    monkeypatch.setattr(video, "MAX_BYTES", 100_000)
+    noise = np.random.default_rng(0).integers(0, 255, (50, 250, 160, 3), np.uint8)
+    lapse, path = TimeLapse(largest=LARGEST), tmp_path / "x.webm"
+    for one in noise:
+        add(lapse, one)
+    lapse.write(path, 15.0)
+    assert path.stat().st_size <= 100_000 and [*tmp_path.iterdir()] == [path]
+    frames = frames_of(path, 15)
+    assert lapse.stride > 1 and len(frames) == -(-50 // lapse.stride)
+    assert {frame.shape for frame in frames} == {(250, 160, 3)}

@@ -47,7 +47,7 @@ def play(filmer: Filmer, score: float, episode: int = 0, steps: int = 5) -> None
     lapse = filmer.begin(environment)
     environment.reset()
     for _ in range(steps):
-        lapse.add(environment.pictures())
+        lapse.add(environment.pictures)
         environment.step(0)
     filmer.keep(EpisodeRecord(episode=episode, score_saber=int(score)), BEGAN, 7)
 
@@ -68,7 +68,7 @@ def test_a_film_has_the_speed_of_what_was_drawn(store: FilmStore, filmer: Filmer
         environment.action_repeat = 4
         lapse = filmer.begin(environment)
         environment.reset()
-        lapse.add(environment.pictures())
+        lapse.add(environment.pictures)
     filmer.keep(EpisodeRecord(), BEGAN, 7)
     assert there(store)["newest"].rate == environment.pictures_per_second
 

@@ -17,7 +17,8 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation import card, program
 from rainbow_iqn_apex.programs.evaluation.card import check_folder, write_card
-from rainbow_iqn_apex.programs.evaluation.workers import Task
+from rainbow_iqn_apex.programs.evaluation.workers import Played, Task
+from rainbow_iqn_apex.programs.recording import Videos
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
     EvaluationRecord,
@@ -104,31 +105,31 @@ def learned(path: Path) -> dict[str, Any]:
 
 
 class Players:
-    """Films, or is stopped while it does."""
+    """Play again, or are stopped while they do."""
 
     def __init__(self, *, stopped: bool) -> None:
         self.player = SimpleNamespace(action_repeat=4)
         self._stopped = stopped
 
-    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, None]]:
+    def play(self, tasks: Iterable[Task]) -> Iterator[Played]:
         for task in tasks:
             if self._stopped:
                 raise Stopped
-            assert task.film
-            task.film.write_text(f"episode {task.episode}")
-            yield task, None
+            assert task.video
+            task.video.write_text(f"episode {task.episode}")
+            yield Played(task, EpisodeRecord(0, 0, 0, 0, task.episode, 1, 2, task.episode, 9, "game_over"), 1)
 
 
-def test_a_page_shows_no_film_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Mutation: write the page before the film is played.
-    monkeypatch.setattr(program, "try_to_record", lambda *_: None)
-    card = tmp_path / "card"
+def test_a_page_shows_no_video_that_is_not_there(tmp_path: Path) -> None:
+    # Mutation: write the page before the video is there.
+    card, place = tmp_path / "card", tmp_path / "videos"
     card.mkdir()
+    place.mkdir()
     args = Args().replace(game="pong", export=card)
 
     def export(asked: int, *, stopped: bool) -> dict[str, bytes]:
         players: Any = Players(stopped=stopped)
-        program._export(players, args, SAVED, evaluated(tmp_path, asked))
+        program._keep(players, args, SAVED, evaluated(tmp_path, asked), Videos(place))
         return {path.name: path.read_bytes() for path in card.iterdir()}
 
     with pytest.raises(Stopped):
@@ -138,6 +139,7 @@ def test_a_page_shows_no_film_that_is_not_there(tmp_path: Path, monkeypatch: pyt
     before = export(3, stopped=False)
     names = ["README.md", "model_pong_700.pth", "replay.webm", "scores.csv", "scores.json", "settings.yaml"]
     assert sorted(before) == names and b"replay.webm" in before["README.md"]
+    assert before["replay.webm"] == b"episode 1", "the median"
     with pytest.raises(Stopped):
         export(5, stopped=True)
     assert {path.name: path.read_bytes() for path in card.iterdir()} == before
