@@ -194,7 +194,7 @@ def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, 
     workers_of(process)[0].kill()
     code, _, errors = process.end()
     assert code == 1
-    assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
+    assert "test_multiple_seed.py: a process of the evaluation was killed by SIGKILL" in errors.splitlines()[-1]
 
 
 @pytest.mark.slow
