@@ -65,12 +65,23 @@ def open_regular(path: Path, folder: Path | None) -> BinaryIO:
     return file
 
 
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Name the file in an OSError of the block that names none, as those of a full or broken disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = os.fspath(path)
+        raise
+
+
 def read_regular(path: Path, folder: Path | None = None, most: int = MOST_BYTES) -> bytes:
     """Return the content of a file in `folder`, by default its own; raises OSError as `open_regular`, or if too large.
 
     `most` is the largest size in bytes.
     """
-    with open_regular(path, folder or path.parent) as file:
+    with named_in_errors(path), open_regular(path, folder or path.parent) as file:
         if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
         return file.read(most)
@@ -123,17 +134,16 @@ def write_file(path: Path, content: bytes) -> None:
 def written_aside(path: Path, suffix: str) -> Iterator[Path]:
     """Yield a path `.<name>.<random><suffix>` at which to write what becomes `path`; see `replace_file`."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{suffix}")  # a rename cannot cross file systems
-    try:
-        yield aside
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())  # before the rename, or a power cut could leave the new name on an empty file
-        aside.replace(path)
-    except BaseException as error:  # Ctrl-C too
-        aside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and not error.filename:
-            error.filename = os.fspath(path)  # the error of a full disk names no file
-        raise
-    sync_folder(path.parent)
+    with named_in_errors(path):
+        try:
+            yield aside
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())  # before the rename, or a power cut could leave the new name on an empty file
+            aside.replace(path)
+        except BaseException:  # Ctrl-C too
+            aside.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def folder_to_write(option: str, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common import schema
-from rainbow_iqn_apex.common.files import open_own
+from rainbow_iqn_apex.common.files import named_in_errors, open_own
 from rainbow_iqn_apex.monitoring.metrics import known
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
@@ -54,7 +54,7 @@ class HistorySink:
         values = {name: float(f"{value:.{_SIGNIFICANT}g}") for name, value in moment.values.items()}
         self._late = (*self._late, *moment.events)[-_MOST_LATE:]
         content = {"at": round(moment.at, 1), "step": moment.step, "values": values, "events": self._late}
-        with open_own(self._path, "ab+") as file:
+        with named_in_errors(self._path), open_own(self._path, "ab+") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             torn = b"" if file.read() in (b"", b"\n") else b"\n"
             file.write(torn + json.dumps(content, allow_nan=False).encode() + b"\n")

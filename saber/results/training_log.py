@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from rainbow_iqn_apex.common.files import read_regular, write_file
+from rainbow_iqn_apex.common.files import named_in_errors, read_regular, write_file
 from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 
@@ -152,7 +152,7 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
     records = parse_csv(content, path, record_type)  # first: a foreign file is refused before anything is cut
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        with path.open("r+b") as file:
+        with named_in_errors(path), path.open("r+b") as file:
             file.truncate(whole)
             os.fsync(file.fileno())
     return records
@@ -184,7 +184,10 @@ def _parse_cells(cells: list[str], kind: type[Line]) -> Line:
 
 def _append_bytes(path: Path, data: bytes) -> None:
     """Append all of `data` and wait for the disk, or raise and leave the file as it was."""
-    with path.open("r+b", buffering=0) as file:  # not "a": a file moved away must not come back without its header
+    with (
+        named_in_errors(path),
+        path.open("r+b", buffering=0) as file,  # not "a": a file moved away must not come back without its header
+    ):
         size = file.seek(0, os.SEEK_END)
         try:
             if file.write(data) != len(data):

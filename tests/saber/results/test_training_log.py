@@ -1,5 +1,7 @@
+import errno
 import os
 import random
+import resource
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 from tests.saber.results.records import stream
@@ -129,6 +134,41 @@ def test_a_torn_last_line_is_cut_off_wherever_it_broke(tmp_path: Path) -> None:
         assert list(log.records) == records[:kept]
         assert log.append(records) == records[kept:]
         assert path.read_bytes() == whole
+
+
+def _broken(*_: object) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: leave out `named_in_errors` in one place.
+    path, history = tmp_path / "pong.csv", HistorySink(tmp_path / "pong_metrics.jsonl")
+    TrainingLog(path).append([RECORD])
+    log = TrainingLog(path)
+    with path.open("ab") as file:
+        file.write(b"torn")
+    monkeypatch.setattr(os, "fsync", _broken)
+    actions = (
+        lambda: log.append([replace(RECORD, episode=99)]),
+        lambda: TrainingLog(path),
+        lambda: write_file(path, b""),
+    )
+    for action in actions:
+        with pytest.raises(OSError, match=f"Input/output error: '{path}'"):
+            action()
+    monkeypatch.undo()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, hard))  # SIGXFSZ is ignored by Python
+    try:
+        with pytest.raises(OSError, match=f"{path}: could not write"):
+            log.append([replace(RECORD, episode=99)])
+        with pytest.raises(OSError, match=r"File too large: '.*pong_metrics\.jsonl'"):
+            history.take(Moment(1.5e9, 1, {f"train/{number}": 1.0 for number in range(99)}, {}, ()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert read_records(path) == [RECORD]
+    with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):
+        read_records(Path("/proc/self/mem"))
 
 
 def test_reading_alone_changes_nothing(tmp_path: Path) -> None:
