@@ -13,6 +13,7 @@ from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate
 from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.table import inert
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
 
 _Rows = Iterable[dict[str, Any]]
@@ -38,7 +39,8 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, rows[0], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        writer.writerow({name: inert(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
     return file.getvalue()
 
 

@@ -1,5 +1,6 @@
 """A table of a report, written as HTML for the page and as LaTeX for a paper."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,6 +17,20 @@ _START = "{}"  # of what follows a "\\\\" in LaTeX, which would take a "[" or "*
 _LATEX = {char: f"\\{char}" for char in "{}$&#_%"} | {"\\": "\\textbackslash{}"}
 _LATEX |= {"^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "<": "\\textless{}", ">": "\\textgreater{}"}
 _LATEX |= {"–": "--", "“": "``", "”": "''", "×": "$\\times$"}
+
+
+_BEGIN_FORMULAS = "=+-@＝＋－＠"
+_NUMBER = re.compile(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?( %)?")
+
+
+def inert(text: str) -> str:
+    """Return a text that a spreadsheet takes for text: names from labels and folders may begin as formulas do."""
+    first = next((char for char in text if char.isprintable() and not char.isspace()), " ")
+    return f"'{text}" if first in _BEGIN_FORMULAS and not _NUMBER.fullmatch(text) else text
+
+
+def _html(text: str) -> str:
+    return escape(inert(text))
 
 
 class Cell(NamedTuple):
@@ -65,24 +80,24 @@ def to_html(table: Table) -> str:
 
 
 def _html_head(table: Table) -> list[str]:
-    titles = "".join(f'<th scope="col"{_long(column.title)}>{escape(column.title)}</th>' for column in table.columns)
+    titles = "".join(f'<th scope="col"{_long(column.title)}>{_html(column.title)}</th>' for column in table.columns)
     if not any(column.group for column in table.columns):
-        return [f'<th scope="col">{escape(table.name)}</th>{titles}']
+        return [f'<th scope="col">{_html(table.name)}</th>{titles}']
     spans = "".join(
-        f'<th scope="colgroup" colspan="{span}">{escape(title)}</th>' for title, span in _groups(table.columns)
+        f'<th scope="colgroup" colspan="{span}">{_html(title)}</th>' for title, span in _groups(table.columns)
     )
-    return [f'<th scope="col" rowspan="2">{escape(table.name)}</th>{spans}', titles]
+    return [f'<th scope="col" rowspan="2">{_html(table.name)}</th>{spans}', titles]
 
 
 def _html_row(row: Row, columns: int) -> str:
-    name = escape(row.name) + _html_note(row.note)
+    name = _html(row.name) + _html_note(row.note)
     if not row.cells:
         return f'<th scope="rowgroup" colspan="{columns + 1}"{_long(row.name)}><div>{name}</div></th>'
     return f'<th scope="row"{_long(row.name)}>{name}</th>{"".join(map(_html_cell, row.cells))}'
 
 
 def _html_cell(cell: Cell) -> str:
-    return f"<td{_long(cell.text)}>{escape(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
+    return f"<td{_long(cell.text)}>{_html(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
 
 
 def _long(text: str) -> str:
@@ -90,7 +105,7 @@ def _long(text: str) -> str:
 
 
 def _html_note(note: str, *, block: bool = False) -> str:
-    return f"{'<br>' if block else ' '}<small>{escape(note)}</small>" if note else ""
+    return f"{'<br>' if block else ' '}<small>{_html(note)}</small>" if note else ""
 
 
 def _groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
@@ -126,7 +141,7 @@ def _latex_head(table: Table) -> list[str]:
 
 
 def _latex_title(title: str) -> str:
-    lines = [_START + _tex(line) for line in wrap(title, _LATEX_TITLE, break_long_words=False)]
+    lines = [_START + _escaped(line) for line in wrap(inert(title), _LATEX_TITLE, break_long_words=False)]
     return "\\shortstack{" + " \\\\ ".join(lines) + "}" if len(lines) > 1 else _tex(title)
 
 
@@ -143,4 +158,8 @@ def _latex_note(note: str) -> str:
 
 
 def _tex(text: str) -> str:
+    return _escaped(inert(text))
+
+
+def _escaped(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in text if char.isprintable())

@@ -1,6 +1,7 @@
 """Figures as SVG, and tables as CSV and LaTeX."""
 
 import csv
+import html
 import re
 import subprocess
 import sys
@@ -10,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.saber.report.figures import all_figures
-from rainbow_iqn_apex.saber.report.inputs import TABLES
+from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.report.program import FIGURES, render_figures, render_tables, write_report
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.styles import plain_text
 from rainbow_iqn_apex.saber.report.svg import format_tick, to_svg
-from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, to_latex
+from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, inert, to_html, to_latex
 from tests.processes import ROOT, clean_environment
 from tests.saber.report.logs import ATARI57, results_of, write_run
 
@@ -200,3 +201,38 @@ def test_names_of_files_lead_nowhere_else(tmp_path: Path) -> None:
         "curve-gymnasium-..-..-x-y-1.svg",
         "curve-gymnasium-..-..-x-y.svg",
     ]
+
+
+FORMULAS = ("=1+1", "+1+1", "-2+3", "@SUM(A1)", "\u200b=1", "＝1", " =1", "-")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_text_that_begins_as_a_formula_is_text_in_every_table(text: str) -> None:
+    # Mutation: leave `inert` out of one kind of cell.
+    columns = [Column(text, text), Column(f"{text} and more words", "b")]
+    table = Table(text, columns, [Row(text, [Cell(text, text), Cell("-3.5")]), Row(text)])
+    page = re.findall(r"<(?:t[hd]|small)\b[^>]*>(?:<div>)?([^<]+)", to_html(table))
+    lines = to_latex(table).split("\\hline")[1:-1]
+    paper = re.split(r"&|\\\\|\\multicolumn\{\d+\}\{\w+\}\{(?:\\textit\{)?|\{\\tiny |\\shortstack\{", "".join(lines))
+    for cells in (map(html.unescape, page), paper):
+        told = [cell.replace("{}", "").strip(" }\n") for cell in cells]
+        assert told.count("-3.5") == 1
+        assert not [cell for cell in told if cell != "-3.5" and re.match(r"\W*[=+\-@＝]", cell) and cell[0] != "'"]
+
+
+def test_labels_and_folders_bring_no_formula_into_a_csv(tmp_path: Path) -> None:
+    # Mutations: leave `inert` out; take the sign of a score for that of a formula.
+    write_run(tmp_path / "a", "skiing", 1, REACHED, agent="rainbow_iqn")
+    name = "=HYPERLINK(0)"
+    results = Results(read_inputs([], [Label(name, tmp_path / "a")]))
+    texts = {file: text for file, text in render_tables(results).items() if file.endswith(".csv")}
+    rows = list(csv.DictReader(texts["runs.csv"].splitlines()))
+    assert [row["agent"] for row in rows] == [f"'{name}"]
+    assert all(f",{name}" not in f",{text}".replace("\n", ",") for text in texts.values())
+    scores = list(csv.DictReader(texts["games.csv"].splitlines()))
+    assert scores and all(float(row["mean"]) < 0 for row in scores)
+
+
+@pytest.mark.parametrize("number", ["-3.5", "+12", "-1,234.5 %", "-1e-05"])
+def test_a_number_is_no_formula(number: str) -> None:
+    assert inert(number) == number
