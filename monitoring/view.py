@@ -1,6 +1,6 @@
 """What an actor sees and thinks at a moment, for people who watch it in the dashboard.
 
-Views travel as JSON. Whoever may publish in Redis may have made one, so `decode` checks sizes and ranges.
+Views travel as JSON. Whoever may write to Redis may have made one, so `decode` checks sizes and ranges.
 """
 
 import base64

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT
+from rainbow_iqn_apex.memory.broker.server_version import holes_of
 from rainbow_iqn_apex.options import command_line, completion, version
 from rainbow_iqn_apex.options.parser import Parser, port
 from rainbow_iqn_apex.programs import stopping
@@ -31,6 +32,8 @@ def main() -> None:
         number = parser.parse_args().port_redis
         program = find_program()
         _RESULTS.mkdir(exist_ok=True)
+        if line := holes_of(*program.name.split()):
+            print(f"{_PROGRAM}: {line}", file=sys.stderr, flush=True)
         with CONFIGURATION.open("rb") as settings:
             os.dup2(settings.fileno(), 0)
         os.execv(program.path, [program.path, "-", *settings_of(number, _RESULTS)])

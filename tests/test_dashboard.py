@@ -149,7 +149,7 @@ def quantiles() -> View:
 
 
 class Player(threading.Thread):
-    """Publishes views on an actor's channel, while somebody listens."""
+    """Writes views to an actor's key, while somebody listens to the channel of that name."""
 
     def __init__(self, port: int, channel: str, view: View | None = None) -> None:
         super().__init__(name="player")
@@ -163,7 +163,7 @@ class Player(threading.Thread):
         while not self._done.wait(0.2):
             self.listeners = self._client.pubsub_numsub(self._channel)[0][1]
             if self.listeners:
-                self._client.publish(self._channel, encode_view(replace(self.view, at=time.time())))
+                self._client.set(self._channel, encode_view(replace(self.view, at=time.time())), ex=5)
         self._client.close()
 
     def close(self) -> None:

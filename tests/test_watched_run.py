@@ -41,8 +41,8 @@ class Watcher(threading.Thread):
                 if record := read_run(self._client, self._name):
                     channels = [Keys(self._name, record.run_id, evaluation).view(0) for evaluation in (False, True)]
                     listener.listen(set(channels))
-                    if found := listener.next(MAX_BYTES):
-                        self.kinds[channels.index(found[0])].append(decode(found[1])["kind"])
+                    for channel, view in listener.next(MAX_BYTES).items():
+                        self.kinds[channels.index(channel)].append(decode(view)["kind"])
 
 
 @pytest.mark.redis

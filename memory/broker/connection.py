@@ -322,7 +322,7 @@ def connect(
     numbers = re.match(r"(\d+)\.(\d+)", str(version))
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
-    _print_hole(where, unpatched(server))
+    _print_hole(where, unpatched(server, tls=access.tls is not None))
     away = Away(stop, away_s)
     connected = _open(Client, host, port, access, away.greet, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop, connected.where = away, stop, where

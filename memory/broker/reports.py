@@ -22,6 +22,7 @@ from rainbow_iqn_apex.memory.broker.registered import actor_number
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys, sequence_of
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
+VIEW_S = 5  # a view is kept: the actor replaces it each second
 _KEPT_S = 24 * 3600  # for people who look for a process that is gone
 
 
@@ -81,15 +82,15 @@ class ReportStore:
         self._client.set(self._key(actor), report, ex=_KEPT_S)
 
     def write_and_show(self, actor: int, report: bytes, view: bytes) -> bool:
-        """Write as `write`, publish the actor's view unless it is empty, and return whether views have a listener.
+        """Write as `write`, and the actor's view unless it is empty; return whether somebody wants views.
 
-        Raises ViewsRefusedError, when the report is written, if this user may not publish views.
+        Raises ViewsRefusedError, when the report is written, if this user lacks a right that views need.
         """
         channel = self._keys.view(actor)
         commands: list[tuple[Argument, ...]] = [("SET", self._key(actor), report, "EX", _KEPT_S)]
         commands.append(("PUBSUB NUMSUB", channel))
         if view:
-            commands.append(("PUBLISH", channel, view))
+            commands.append(("SET", channel, view, "EX", VIEW_S))
         written, *rest = self._client.batch(commands)
         if isinstance(written, BrokerError):
             raise written

@@ -21,7 +21,7 @@ With several shards the following have the tag of a shard, but for the learner's
     riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
     riqx:{name}:<id>:actor:<actor>:report  what the actor last reported of itself, see reports.py
     riqx:{name}:<id>:learner:report        and the learner
-    riqx:{name}:<id>:view:<actor>   channel: what the actor sees, while it has listeners, see views.py
+    riqx:{name}:<id>:actor:<actor>:view    what the actor sees, while a channel of that name has listeners, see views.py
     riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
     riqx:{name}:<id>:inference:...       actors and actor again, of the inference servers, see inference_servers.py
     riqx:{name}:<id>:evaluation:actor:film:<place>  film of the best or the newest evaluation episode, see films.py
@@ -158,8 +158,8 @@ class Keys:
         return f"{self.beginning}learner:report"
 
     def view(self, actor: int) -> str:
-        """Channel of what the actor sees."""
-        return self._of("view", actor)
+        """What the actor sees, and the channel whose listeners want it; it begins as the lease does, as `report`."""
+        return f"{self.actor_lease(actor)}:view"
 
     def film(self, place: str) -> str:
         """Film of the best or the newest episode; it begins as a lease does, whose right covers it."""

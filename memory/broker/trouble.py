@@ -14,8 +14,8 @@ _TROUBLE = {  # by the code with which the error begins; scripts repeat it withi
     ),
     "OOM": "has no room: raise its maxmemory (docs/access.md, as administrator)",
     APPEND_ERROR: (
-        "cannot append to its file ({reason}): make room on its disk, or repair it; a learner that runs then has the file written "
-        "again, as `bgrewriteaof` does, and if that does not help, start the server again"
+        "cannot append to its file ({reason}): make room on its disk, or repair it; a learner that runs then has the "
+        "file written again, as `bgrewriteaof` does, and if that does not help, start the server again"
     ),
     "MISCONF": "cannot write its file: make room on its disk, or see its log",
     "BUSY": "is busy with another client's script that does not end: `script kill` (docs/access.md, as administrator)",

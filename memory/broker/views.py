@@ -1,14 +1,17 @@
-"""Listens to what actors see: each publishes it on a channel of its own, and only while a client listens there."""
+"""Reads what actors see: each writes it to a key of its own, and only while a client listens to a channel of that name.
 
-import itertools
+So a client without the right to write can ask for views, and nobody needs the right to publish.
+"""
+
 from collections import defaultdict
 from collections.abc import Hashable, Set
 from contextlib import suppress
 from typing import Any
 
 from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client, ReplyTooLargeError
+from rainbow_iqn_apex.memory.broker.reports import content_of
 
-_WAIT_S = 0.5  # for a message
+_WAIT_S = 0.5  # between two looks
 
 
 class ViewListener:
@@ -17,7 +20,8 @@ class ViewListener:
     def __init__(self, client: Client) -> None:
         self._client = client.aside()
         self._listening: dict[Hashable, _Listening] = {}  # by the server
-        self._turns = itertools.count()
+        self._channels: Set[str] = frozenset()
+        self._seen: dict[str, bytes] = {}  # by channel
 
     def listen(self, channels: Set[str]) -> None:
         """Listen to these channels alone; raises BrokerError if that fails."""
@@ -30,21 +34,26 @@ class ViewListener:
             if server not in self._listening:
                 self._listening[server] = _Listening(self._client.of(min(names)))
             self._listening[server].listen(names)
+        self._channels = frozenset(channels)
+        self._seen = {channel: view for channel, view in self._seen.items() if channel in channels}
 
-    def next(self, most: int) -> tuple[str, bytes] | None:
-        """Return a message with its channel, or None after a moment without any.
+    def next(self, most: int) -> dict[str, bytes]:
+        """Return the views that have come since the last look, by channel, after a moment; `most` bytes of each.
 
-        Raises BrokerError if the connection fails, or a message has more than `most` bytes.
+        Raises BrokerError if the connection fails, or somebody has sent a message of more bytes to a channel.
         """
-        turn, listening = next(self._turns), list(self._listening.values())
         try:
             with self._client.replies_up_to(most):
-                found = listening[turn % len(listening)].next(_WAIT_S / len(listening))
+                for listening in self._listening.values():
+                    listening.wait(_WAIT_S / len(self._listening))
         except ReplyTooLargeError as error:
             raise BrokerError(f"a message of more than {most} bytes") from error
-        if not found or found["type"] != "message":
-            return None
-        return found["channel"].decode("utf-8", "replace"), found["data"]
+        channels = sorted(self._channels)
+        replies = self._client.batch([("GETRANGE", channel, 0, most - 1) for channel in channels]) if channels else []
+        views = {channel: content_of(reply) for channel, reply in zip(channels, replies, strict=True)}
+        found = {channel: view for channel, view in views.items() if view and view != self._seen.get(channel)}
+        self._seen |= found
+        return found
 
     def close(self) -> None:
         """Close the connection."""
@@ -55,7 +64,7 @@ class ViewListener:
 
 
 class _Listening:
-    """Listens on one connection, to a server."""
+    """Listens on one connection, to a server: the actors there look whether somebody does."""
 
     def __init__(self, server: Aside) -> None:
         pubsub: Any = server.pubsub  # redis-py declares no types
@@ -69,8 +78,9 @@ class _Listening:
             self._pubsub.subscribe(*more)
         self._channels = set(channels)
 
-    def next(self, seconds: float) -> Any:
-        return self._pubsub.get_message(timeout=seconds)
+    def wait(self, seconds: float) -> None:
+        """Wait, and connect again if the connection has broken; what others send to the channels is ignored."""
+        self._pubsub.get_message(timeout=seconds)
 
     def close(self) -> None:
         self._pubsub.close()

@@ -88,13 +88,14 @@ class Views:
         if self._listener is None:
             self._listener = ViewListener(client)
         self._listener.listen(channels)
-        if (found := self._listener.next(2 * MAX_BYTES)) and found[0] in channels:
+        problem = ""
+        for channel, data in self._listener.next(MAX_BYTES + 1).items():
             try:
-                self._newest[found[0]] = decode(found[1])
+                self._newest[channel] = decode(data)
             except ViewError as error:
-                self._newest.pop(found[0], None)
-                return str(error)
-        return ""
+                self._newest.pop(channel, None)
+                problem = str(error)
+        return problem
 
     def _hang_up(self) -> None:
         if self._listener:

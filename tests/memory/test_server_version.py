@@ -1,5 +1,6 @@
 """What programs report of a server: known holes of its version, and settings that lose or open a run."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -13,23 +14,53 @@ from tests.conftest import RedisServer
 from tests.processes import run
 from tests.servers import SERVERS
 
-LACK_THE_FIX = {"Redis": "6.2.14 6.2.19 7.0.15 7.2.10 7.4.5 8.0.3 8.1.0 8.2.1 unstable", "Valkey": "7.2.10 8.0.5 8.1.3"}
-HAVE_THE_FIX = {
-    "Redis": "6.2.20 6.2.21 7.2.11 7.4.6 8.0.4 8.2.2 8.10.0 9.0.0",
-    "Valkey": "7.2.11 8.0.6 8.1.4 9.0.0 9.1.2",
+SCRIPTS, REPLICAS = "CVE-2025-49844", "CVE-2026-23631"
+HOLES = {  # by server and version, without TLS, and the release to take
+    "Redis 6.2.14": ([SCRIPTS], "6.2.20"),
+    "Redis 6.2.20": ([], ""),
+    "Redis 7.0.15": ([SCRIPTS, REPLICAS], "8.6.3"),
+    "Redis 7.2.10": ([SCRIPTS, REPLICAS], "7.2.14"),
+    "Redis 7.4.8": ([REPLICAS], "7.4.9"),
+    "Redis 8.0.4": ([REPLICAS], "8.6.3"),
+    "Redis 8.1.0": ([SCRIPTS, REPLICAS], "8.6.3"),
+    "Redis 8.2.6": ([], ""),
+    "Redis 8.10.0": ([], ""),
+    "Redis 9.0.0": ([], ""),
+    "Redis unstable": ([SCRIPTS, REPLICAS], "8.6.3"),
+    "Valkey 7.2.10": ([SCRIPTS, REPLICAS, "CVE-2025-67733"], "7.2.13"),
+    "Valkey 8.1.6": ([REPLICAS], "8.1.7"),
+    "Valkey 9.0.2": ([REPLICAS, "CVE-2025-67733", "CVE-2026-27623"], "9.0.4"),
+    "Valkey 9.0.4": ([], ""),
+    "Valkey 9.1.0": (["GHSA-fq2f-crmw-q97r"], "9.1.2"),
+    "Valkey 9.1.2": ([], ""),
+    "Valkey 9.2.0": ([], ""),
 }
+CLUSTERS = {
+    "Valkey 9.0.2": ([REPLICAS, "CVE-2025-67733", "CVE-2026-27623", "CVE-2026-21863"], "9.0.4"),
+    "Valkey 9.1.2": (["GHSA-f4q9-j22m-xqq9"], "9.1.3"),
+    "Valkey 9.1.3": ([], ""),
+}
+TLS = {"Redis 7.2.15": (["CVE-2026-81934"], "7.2.16"), "Redis 8.10.1": ([], ""), "Valkey 9.1.2": ([], "")}
 
 
-@pytest.mark.parametrize("name", ["Redis", "Valkey"])
-def test_versions_without_the_fix_are_named(name: str) -> None:
-    def line_of(version: str) -> str | None:
-        valkey = {"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": version}
-        return unpatched({"redis_version": version} if name == "Redis" else valkey)
-
-    for version in LACK_THE_FIX[name].split():
-        line = line_of(version)
-        assert line and line.startswith(f"{name} {version} lacks the fix of CVE-2025-49844, ") and "\n" not in line
-    assert [line_of(version) for version in HAVE_THE_FIX[name].split() if line_of(version)] == []
+@pytest.mark.parametrize(
+    ("name", "mode", "tls"),
+    [
+        *((name, "standalone", False) for name in HOLES),
+        *((name, "cluster", False) for name in CLUSTERS),
+        *((name, "standalone", True) for name in TLS),
+    ],
+)
+def test_versions_with_known_holes_are_named(name: str, mode: str, tls: bool) -> None:
+    # Mutations: forget `since`, or who is reached; take the oldest of the releases to take.
+    kind, version = name.split()
+    own = {"redis_version": "7.2.4", "server_mode": mode, "valkey_version": version}
+    line = unpatched({"redis_version": version, "redis_mode": mode} if kind == "Redis" else own, tls=tls)
+    holes, release = (CLUSTERS if mode == "cluster" else TLS if tls else HOLES)[name]
+    found = re.findall(r"((?:CVE|GHSA)-[\w-]+), by which ", line or "")
+    assert found == holes and bool(line) == bool(holes)
+    assert not line or (line.startswith(f"{name} lacks the fix of ") and f": take {kind} {release} or newer, " in line)
+    assert not line or ("unless its distribution has added the fix" in line and "\n" not in line)
 
 
 @pytest.mark.redis
