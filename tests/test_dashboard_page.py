@@ -14,7 +14,8 @@ from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
-from rainbow_iqn_apex.monitoring.report import Report, encode
+from rainbow_iqn_apex.monitoring.report import Event, Report, encode
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from tests.browser import Browser, needs_browser
 from tests.dashboard import PROBLEM, errors, moment, start
 from tests.dashboard import write_run as write_files
@@ -45,12 +46,14 @@ def test_a_run_that_is_over_does_not_look_alive(
 ) -> None:
     # Mutation: show the remaining time of the last report whatever the record holds.
     values = {"time/remaining": 3240.0, "time/fps": 585.0}
-    learner = Report("learner", 0, "host", 7, 1.0, 3.0, values=values)
+    lost = Event(2.0, "lost the Redis server", True)
+    learner = Report("learner", 0, "host", 7, 1.0, 3.0, values=values, events=(lost,))
     empty = {"buffer/priorities": [0.0] * (len(PRIORITY_BOUNDS) + 1)}
     with closing(ReportStore(client, Keys(run_name, "id"))) as store:
         browser.open(address)
         wait_for_report(browser, store, None, learner, f"{text_of('facts')}.includes('Remaining54 min')")
         assert "585 a second" in browser.value(text_of("facts"))
+        assert not browser.value("document.getElementById('alerts').hidden")
         assert browser.value("!document.getElementById('view').hidden && document.getElementById('thoughts').hidden")
         owner = Owner.of(tmp_path / "results")
         write_run(client, run_name, RunStatus("id", "stopped", {"game": "pong"}, 0, 0, owner=owner), {})
@@ -59,7 +62,29 @@ def test_a_run_that_is_over_does_not_look_alive(
         told = browser.value(text_of("facts"))
         assert "Remaining" not in told and "a second" not in told and "Agent steps" in told
         browser.wait_for("document.getElementById('priorities').parentElement.hidden")
+        browser.wait_for("document.getElementById('alerts').hidden")
+        assert lost.text in browser.value(text_of("events"))
         assert errors(browser, address) == []
+
+
+def test_a_run_that_has_finished_is_shown_as_finished_without_a_server(
+    browser: Browser, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutations: the line about the server whatever the files hold; an empty table of processes.
+    write_files(tmp_path, "pong", 40)
+    server = f"redis://127.0.0.1:{free_port()}"
+    _, address = start(processes, 0, tmp_path, "--redis-url", server)
+    browser.open(address)
+    browser.wait_for(f"{PROBLEM}.includes('no Redis server answers')")
+    assert browser.value(text_of("run")) == ""
+    settings = {"game": "pong", "env": "atari", "agent": "ppo", "T_max": 390}
+    write_record(tmp_path / "pong.json", RunRecord("pong", 4, 390, (Start(settings, {}, ""),)))
+    browser.wait_for(f"{text_of('run')}.startsWith('This run has finished')")
+    assert browser.value(PROBLEM) == "" and browser.value(text_of("facts")).startswith("Agent steps390of 390")
+    assert browser.value("!document.documentElement.classList.contains('stale')")
+    for part in ("alerts", "processes", "view"):
+        assert browser.value(f"document.getElementById('{part}').closest('section').hidden"), part
+    assert errors(browser, address) == []
 
 
 def test_an_inference_server_has_a_row_and_nothing_to_watch(

@@ -1,5 +1,6 @@
 """The runs of a results folder: which there are, and what the page shows of them."""
 
+import math
 import os
 import threading
 import time
@@ -103,6 +104,7 @@ class Results:
                 "references": references(None if several else run.task.scores),
                 "metrics": _metrics(run),
                 "t_max": _t_max(run),
+                "is_over": bool(run.record and run.record.reached >= (_t_max(run) or math.inf)),
             }
 
     def films(self, title: str) -> list[dict[str, Any]]:

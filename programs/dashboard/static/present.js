@@ -20,13 +20,16 @@ export function showPresent(now) {
   const title = game ? `${game}${agent ? ` · ${agent}` : ""}` : "No run yet";
   setText(find("title"), title);
   document.title = `${title} – dashboard`;
-  setText(find("run"), run ? `Run ${run.name}, ${run.status}, in ${run.owner || "an unknown folder"}` : "");
-  showProblem(now);
-  showAlerts(now.alerts || []);
+  const isOver = run ? run.is_over : Boolean(files.facts.is_over);  // then nothing is wrong with a server that has gone
+  const ended = isOver ? "This run has finished; all is from its files." : "";
+  setText(find("run"), run ? `Run ${run.name}, ${run.status}, in ${run.owner || "an unknown folder"}` : ended);
+  showProblem(isOver ? { ...now, problem: "" } : now);
+  showAlerts(isOver ? [] : now.alerts || []);  // those of a run that is over stand among its events
   showMixture(isMixed, run, files.shown);
-  const isAlive = !run?.is_over && ["working", "waiting", "lockstep"].includes(now.processes?.[0].state);
+  const isAlive = !isOver && ["working", "waiting", "lockstep"].includes(now.processes?.[0].state);
   const reported = Object.keys(metrics).length ? metrics : facts.metrics || {};  // a run that is over reports no more
   showFacts(reported, facts, run?.t_max ?? facts.t_max, isAlive);
+  find("processes").closest("section").hidden = !now.processes?.length;
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
@@ -64,7 +67,7 @@ function showFacts(metrics, facts, most, isAlive) {
     ["Agent steps", whole(metrics["time/total_timesteps"]), most ? `of ${whole(most)}: ${percent(done)} learned` : ""],
     ["Frames", whole(metrics["time/frames"]), isAlive ? `${number(metrics["time/fps"])} a second` : ""],
     ...left,
-    ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates`],
+    ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates since the learner's start`],
     ...held,
     ["Redis", bytes(metrics["redis/used_memory"]), `${whole(metrics["redis/unread"])} messages not read yet`],
     ...Object.entries(facts.scores || {}).map(([name, score]) => scoreEntry(name, score, facts)),
