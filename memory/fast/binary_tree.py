@@ -7,13 +7,13 @@ recomputes every sum above the leaf from its children. Letters: B batch.
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.draws import Drawn
+from rainbow_iqn_apex.memory.fast.compiled import compiled
 from rainbow_iqn_apex.memory.rows import Array
 
 _OK, _NO_LEAF, _NO_PRIORITY = 0, 1, 2
@@ -129,12 +129,7 @@ class BinaryTree:
             raise ValueError(f"node {node} holds {self._nodes[node]}, its children {exact[node - 1]}")
 
 
-# Machine code is made at the first call, or at once for a given signature, and kept beside the source as Python keeps
-# its own.
-_compiled = numba.njit(nogil=True, cache=True)
-
-
-@_compiled
+@compiled()
 def _write(nodes: Any, first: int, capacity: int, indices: Any, values: Any) -> tuple[int, int]:
     for at in range(len(indices)):
         if not 0 <= indices[at] < capacity:
@@ -151,7 +146,7 @@ def _write(nodes: Any, first: int, capacity: int, indices: Any, values: Any) -> 
     return _OK, 0
 
 
-@_compiled
+@compiled()
 def _search(nodes: Any, first: int, values: Any) -> Any:
     """Go down one level with all values before the next: so the processor waits for many nodes at a time."""
     rest, found = np.maximum(values, 0.0), np.ones(len(values), np.int64)
@@ -168,10 +163,8 @@ def _search(nodes: Any, first: int, values: Any) -> Any:
     return found - first
 
 
-@numba.njit(
-    "Tuple((int64[::1], float64[::1], float64[::1], int64[::1]))(float64[::1], int64, float64[::1], int64[::1], int64)",
-    nogil=True,
-    cache=True,
+@compiled(
+    "Tuple((int64[::1], float64[::1], float64[::1], int64[::1]))(float64[::1], int64, float64[::1], int64[::1], int64)"
 )
 def _stratified(nodes: Any, first: int, offsets: Any, groups: Any, size: int) -> Any:
     """Draw at the given offset [B] in each of B equal segments: leaves, probabilities, ratios, numbers of groups."""

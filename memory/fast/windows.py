@@ -1,17 +1,17 @@
 """Reads a `MemoryRing` in compiled code: n-step transitions, cut out of the ring; compiled by numba.
 
-The machine code is made when this module is loaded, and kept beside the source as Python keeps its own. Frames have any
+The machine code is made when this module is loaded. Frames have any
 shape and type, so they are copied as bytes between addresses, which the caller answers for. Letters: B batch, S stack,
 n steps.
 """
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from rainbow_iqn_apex.memory.fast.compiled import compiled
 from rainbow_iqn_apex.memory.rows import StepType
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
@@ -39,7 +39,7 @@ _copy: Any = intrinsic(_copy_code)  # (target, source, bytes): numba's own loop 
 _clear: Any = intrinsic(_clear_code)  # (target, bytes)
 
 
-@numba.njit("void(int64, int64, UniTuple(int64, 2), int64, uint8[::1])", nogil=True, cache=True)
+@compiled("void(int64, int64, UniTuple(int64, 2), int64, uint8[::1])")
 def _stack(target: int, frames: int, sizes: Any, newest: int, step_type: Any) -> None:
     """Copy the frames up to a row of the ring to an address; those older than FIRST are zero."""
     size, frame_bytes = sizes
@@ -52,11 +52,9 @@ def _stack(target: int, frames: int, sizes: Any, newest: int, step_type: Any) ->
     _copy(target + hidden, frames + (newest - seen + 1) * frame_bytes, seen * frame_bytes)
 
 
-@numba.njit(
+@compiled(
     "Tuple((float32[:, ::1], float32[::1], float32[::1], int64[::1]))(UniTuple(int64, 3), int64[::1], "
-    "UniTuple(int64, 6), int64, float32, float32, uint8[::1], float32[::1], float32[::1], int32[::1])",
-    nogil=True,
-    cache=True,
+    "UniTuple(int64, 6), int64, float32, float32, uint8[::1], float32[::1], float32[::1], int32[::1])"
 )
 def cut(
     addresses: Any, indices: Any, sizes: Any, n: int, gamma: float, limit: float,
