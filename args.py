@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import is_there
+from rainbow_iqn_apex.common.files import is_there, short_path
 from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.environments.entries import EnvId, entries, task_name
 from rainbow_iqn_apex.environments.interface import OwnOptions
@@ -89,6 +89,12 @@ class Args(
     file_keys: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)  # of those that --config gave
     unused: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)  # given, which other agents use
 
+    def __post_init__(self) -> None:
+        """Make paths absolute: the working directory may move, by an environment's or agent's code."""
+        for f in dataclasses.fields(self):
+            if isinstance(path := getattr(self, f.name), Path):
+                object.__setattr__(self, f.name, path.absolute())
+
     @property
     def task(self) -> str:
         """Name of the game or environment, or of all that the run lists, in the names of files."""
@@ -149,7 +155,8 @@ class Args(
     def settings(self) -> dict[str, Any]:
         """The settings that a result depends on, by name: the shared ones and the learner's own."""
         names = [f.name for group in (ReplayOptions, LearningOptions) for f in dataclasses.fields(group)]
-        rest = {name: getattr(self, name) for name in (*names, "model", "nb_actor", "learner_threads")}
+        rest = {name: getattr(self, name) for name in (*names, "nb_actor", "learner_threads")}
+        rest["model"] = self.model and Path(short_path(self.model))
         return self.shared | rest | dataclasses.asdict(self.own)
 
     def marked(self, mark: str) -> dict[str, Any]:
@@ -347,7 +354,7 @@ def _combinations(args: Args) -> list[str]:
         errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
     plays = args.id_actor >= 0 or args.id_eval_actor >= 0  # then the weights come from the learner
     if args.model is not None and not plays and not is_there(args.model):
-        errors.append(f"--model: no such file or folder: {args.model}")
+        errors.append(f"--model: no such file or folder: {short_path(args.model)}")
     if args.inference_port and not args.inference_host:
         errors.append("--inference-port: is for other machines; name this one with --inference-host, too")
     lockstep = args.synchronize_actors_with_learner

@@ -107,6 +107,14 @@ def lock_file(path: Path) -> IO[bytes]:
     return file
 
 
+def short_path(path: Path) -> str:
+    """Return a path as a person in the working directory would write it: relative where it lies in there."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
 @contextmanager
 def replace_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a binary file whose content becomes `path`, all at once, when the block ends without an exception.
@@ -154,8 +162,8 @@ def folder_to_write(option: str, folder: Path) -> Path:
             return folder
     except OSError as error:
         raise UserError(
-            f"{option}: expected a folder to write to, got {folder} ({error.strerror}); name another, or make this one "
-            "writable"
+            f"{option}: expected a folder to write to, got {short_path(folder)} ({error.strerror}); name another, or "
+            "make this one writable"
         ) from error
 
 

@@ -178,12 +178,13 @@ def observes_pictures(env: str, own: OwnOptions) -> bool:
     """
     if env == EnvironmentSettings.env:
         return True
-    try:
-        environment = make_environment(EnvironmentSettings(env=listed(env)[0], own=own), 0)
-    except Exception:  # noqa: BLE001 - users' code raises what it likes; where it is to be played, that is told
-        return False
-    with closing(environment):
-        return environment.spec.observation.is_picture
+    with plugins.kept_settings():
+        try:
+            environment = make_environment(EnvironmentSettings(env=listed(env)[0], own=own), 0)
+        except Exception:  # noqa: BLE001 - users' code raises what it likes; where it is to be played, that is told
+            return False
+        with closing(environment):
+            return environment.spec.observation.is_picture
 
 
 def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
@@ -197,7 +198,8 @@ def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
         settings = replace(settings, own=entry.options())
     make = entry.load()
     try:
-        made = make(settings, seed)
+        with plugins.kept_settings(folder=False):
+            made = make(settings, seed)
     except TypeError as error:
         if error.__traceback__ and error.__traceback__.tb_next:
             raise  # by its own code, of which the traceback tells

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import expand_home
+from rainbow_iqn_apex.common.files import expand_home, short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
@@ -215,7 +215,8 @@ def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
 
 def compose(program: str, values: dict[str, Any]) -> str:
     """Return the command, to be copied into a shell, that starts a program with these settings."""
-    words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
+    texts = {name: short_path(value) if isinstance(value, Path) else str(value) for name, value in values.items()}
+    words = [word for name, text in texts.items() for word in (flag_of(name), text)]
     return shlex.join([*(["python"] if name_of(program) == program else []), name_of(program), *words])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.options import command_line, yaml_texts
 from rainbow_iqn_apex.options.yaml_texts import Entry
@@ -71,11 +72,12 @@ def name_source(line: str, path: Path | None, keys: Mapping[str, str]) -> str:
     """Return the line of an error; where the file gives the faulty option, the line names the file and the key."""
     spellings = {flag_of(name): key for name, key in keys.items()}
     head, colon, rest = line.partition(": ")
+    file = short_path(path) if path else ""
     if head.startswith("--") and any(flag in spellings for flag in _FLAG.findall(head)):
         head = _FLAG.sub(lambda match: spellings.get(match[0], match[0]), head)
-        return f"{path}: {head}{colon}{rest}"
+        return f"{file}: {head}{colon}{rest}"
     others = sorted({spellings[flag] for flag in _FLAG.findall(rest) if flag in spellings})
-    return f"{line} ({path} sets {', '.join(others)})" if others else line
+    return f"{line} ({file} sets {', '.join(others)})" if others else line
 
 
 def _values(

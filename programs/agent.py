@@ -10,6 +10,7 @@ from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.plugins import kept_settings
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.programs.machine_preset import check_device, count_gpus
@@ -41,7 +42,9 @@ def make_agent(
     generator = torch.Generator(device).manual_seed(seed)
     slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
     setup = Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks)
-    return _checked(args, find_agent(args.agent).load()(setup))
+    with kept_settings():
+        agent = find_agent(args.agent).load()(setup)
+    return _checked(args, agent)
 
 
 def _checked(args: Args, agent: object) -> Agent:

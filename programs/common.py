@@ -12,6 +12,7 @@ from functools import partial
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.plugins import kept_settings
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import find_environment, make_environment, own_options
 from rainbow_iqn_apex.environments.vector import Vector, VectorEnvironment
@@ -77,6 +78,18 @@ def open_environment(
         return make_environment(_settings(args, entry, recorded_by, evaluation=evaluation), seed)
 
 
+@contextmanager
+def opened_environment(
+    args: Args, seed: int, entry: int = 0, *, recorded_by: str = "", evaluation: bool = False
+) -> Iterator[Environment]:
+    """Open an environment for the block alone; after that the process has its own settings and folder again."""
+    with (
+        kept_settings(),
+        closing(open_environment(args, seed, entry, recorded_by=recorded_by, evaluation=evaluation)) as environment,
+    ):
+        yield environment
+
+
 def open_vector(args: Args, seeds: list[int], entry: int) -> Vector:
     """Open an actor's environments, as many as seeds, that step together; raises UserError if they cannot be made.
 
@@ -84,7 +97,7 @@ def open_vector(args: Args, seeds: list[int], entry: int) -> Vector:
     """
     settings = _settings(args, entry, "")
     if (found := find_environment(settings.env)) and (make := found.load_vector()):
-        with _named(args, ""):
+        with _named(args, ""), kept_settings(folder=False):
             return make(settings, seeds[0], len(seeds))
     return VectorEnvironment([open_environment(args, seed, entry) for seed in seeds])
 
@@ -122,11 +135,11 @@ def look_at_entries(args: Args) -> Environment:
 
     Raises UserError if one of them has other observations, actions or options than the first.
     """
-    first = open_environment(args, args.seed)
-    first.close()  # some engines allow one in a process
+    with opened_environment(args, args.seed) as first:
+        pass  # some engines allow one in a process
     for entry in range(1, len(args.entries)):
         ours, theirs = (args.entry(number) for number in (0, entry))
-        with closing(open_environment(args, args.seed, entry)) as environment:
+        with opened_environment(args, args.seed, entry) as environment:
             if differing := _differing(first, environment) or _other_options(ours, theirs):
                 raise UserError(
                     f"{option_of(args.env)}: all that it lists must have the same observations, actions and options, "

@@ -19,7 +19,7 @@ from tests.interface import BOOLEANS, COMMANDS, FLAGS, INTERFACE, agent_of, erro
 @pytest.mark.parametrize(("option", "default"), INTERFACE)
 def test_defaults(option: str, default: Any) -> None:
     found = value_of(option)
-    assert found == default
+    assert found == (default.absolute() if isinstance(default, Path) else default)
     assert type(found) is type(default)
 
 
@@ -213,7 +213,7 @@ def test_what_the_command_gave_is_known() -> None:
 
 def test_options_of_an_evaluation() -> None:
     assert (read().evaluation_workers, read().record) == (0, None)
-    assert read("--record", "films").record == Path("films")
+    assert read("--record", "films").record == Path("films").absolute()
 
 
 def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() -> None:

@@ -72,7 +72,7 @@ def test_the_file_may_choose_the_preset(file: Path) -> None:
         ("disable_cuda: yes", "disable_cuda", True),
         ("disable_cuda: 0", "disable_cuda", False),
         ("V_min: -7.5\nagent: rainbow", "V_min", -7.5),
-        ("path-to-results: my results", "path_to_results", Path("my results")),
+        ("path-to-results: my results", "path_to_results", Path("my results").absolute()),
         ("{seed: 7}", "seed", 7),
         ("", "seed", 123),
         ("\ufeffseed: 7", "seed", 7),

@@ -6,7 +6,6 @@ reason was. An episode that is both truncated and terminated is over ("game_over
 observations and actions.
 """
 
-import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.text import name_error, nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display, into_memory
@@ -225,6 +225,6 @@ def _import(module: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in `_open`
-            importlib.import_module(module)
+            plugins.import_module(module)
     except (Exception, SystemExit) as error:
         raise ValueError(f"cannot import {module!r}: {name_error(error)}") from error

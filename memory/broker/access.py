@@ -220,7 +220,7 @@ def _nodes(url: str) -> list[str]:
 
 
 def _tls(given: Mapping[str, str], wanted: bool) -> Tls | None:
-    files = {name: given[name] for name in (CA_CERTS, CLIENT_CERT, CLIENT_KEY) if name in given}
+    files = {name: str(Path(given[name]).absolute()) for name in (CA_CERTS, CLIENT_CERT, CLIENT_KEY) if name in given}
     if not wanted and files:
         raise UserError(f"{min(files)}: is set, but without a rediss:// URL the connection would not be encrypted")
     if not wanted:

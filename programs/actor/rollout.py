@@ -10,6 +10,7 @@ from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, Pol
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.plugins import kept_settings
 from rainbow_iqn_apex.common.schema import Count, parse
 from rainbow_iqn_apex.common.text import counted, name_error
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
@@ -85,7 +86,9 @@ class Rollout:
         ]
         self._fields = policy.spec.row_fields(environments.spec)
         self._asking = policy if isinstance(policy, AskingPolicy) else None
-        self._groups = self._grouped(environments.reset())
+        with kept_settings(folder=False):  # what an environment imports or sets in its first reset
+            rows = environments.reset()
+        self._groups = self._grouped(rows)
 
     def _grouped(self, rows: Rows) -> list[_Group]:
         count, first = self._args.nb_env_per_actor, max(0, self._args.id_actor) * self._args.nb_env_per_actor

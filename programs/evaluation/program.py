@@ -15,7 +15,7 @@ import torch
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.common.errors import Stopped, UserError
-from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.files import folder_to_write, short_path
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.options.environment_names import option_of
@@ -79,11 +79,10 @@ def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: l
             print(line, flush=True)
         if unused := args.not_used():
             print(unused, flush=True)
-        there = f"; {len(log.episodes)} of them in {log.path}" if log.episodes else ""
-        print(
-            f"{args.model} plays {args.task}: {counted(args.evaluation_episodes, 'episode')} on {device}{there}",
-            flush=True,
-        )
+        there = f"; {len(log.episodes)} of them in {short_path(log.path)}" if log.episodes else ""
+        assert args.model is not None
+        asked = counted(args.evaluation_episodes, "episode")
+        print(f"{short_path(args.model)} plays {args.task}: {asked} on {device}{there}", flush=True)
         try:
             with make_progress(args.evaluation_episodes, atari=task.Task(args.task, args.env).is_atari) as progress:
                 _play(players, args, log, progress, videos)
@@ -158,7 +157,7 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
             "missing, and long ones more often than short ones; the same command plays the others"
         )
     log.write()
-    print(f"episodes: {log.path}", flush=True)
+    print(f"episodes: {short_path(log.path)}", flush=True)
 
 
 @contextmanager
@@ -193,7 +192,9 @@ def _keep(
             shutil.copyfile(videos.path(median.record.episode), args.export / NEW_FILM)
         write_card(args, saved, log, players.player.action_repeat, film=videos.folder is not None)
         with_video = f"with a video of episode {median.record.episode}" * (videos.folder is not None)
-        print(f"model card: {args.export}, {with_video or f'without a video: {videos.missing}'}", flush=True)
+        print(
+            f"model card: {short_path(args.export)}, {with_video or f'without a video: {videos.missing}'}", flush=True
+        )
     if args.record is not None:
         _move(chosen, args.record, log.path.stem, videos)
 
@@ -225,4 +226,4 @@ def _move(chosen: dict[str, EvaluatedEpisode], folder: Path, stem: str, videos: 
         videos.path(record.episode).replace(path)
         speed = videos.speeds[record.episode]
         faster = f", shown {speed} times as fast" if speed > 1 else ""
-        print(f"{path}: score {record.score_saber:.12g}{faster}", flush=True)
+        print(f"{short_path(path)}: score {record.score_saber:.12g}{faster}", flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from rainbow_iqn_apex.args import GROUPS, Args
-from rainbow_iqn_apex.common.files import write_file
+from rainbow_iqn_apex.common.files import short_path, write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.options.config_file import CONFIG, read
 
@@ -28,7 +28,9 @@ def write_settings(path: Path, args: Args) -> None:
     saved = saved_settings(args)
     lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
     if args.model:
-        lines.append(f"# To begin afresh, it needs --model {str(args.model)!r} besides, which is not among them.")
+        lines.append(
+            f"# To begin afresh, it needs --model {short_path(args.model)!r} besides, which is not among them."
+        )
     for group in _groups(args):
         values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
         if values:
@@ -56,13 +58,13 @@ def describe_changes(path: Path, args: Args) -> str:
     changed = [
         f"{flag_of(name)} (was {_plain(before[name])!r}, is {value!r})"
         for name, value in now.items()
-        if name in before and str(before[name]) != str(value)
+        if name in before and str(_plain(before[name])) != str(value)
     ]
     return f"Changed since the run's last start: {', '.join(changed)}" if changed else ""
 
 
 def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
+    return short_path(value) if isinstance(value, Path) else value
 
 
 def _groups(args: Args) -> tuple[type, ...]:

@@ -73,4 +73,4 @@ def test_no_path_of_a_command_line_is_left_as_it_is() -> None:
 def test_a_user_without_a_home_folder_is_named() -> None:
     with pytest.raises(UserError, match=r"^--record: ~nobody-here has no home folder here; give the whole path"):
         python_interface._parse({"record": "~nobody-here/x"})
-    assert python_interface._parse({"record": "./~nobody-here"}).record == Path("~nobody-here")
+    assert python_interface._parse({"record": "./~nobody-here"}).record == Path("~nobody-here").absolute()

@@ -1,24 +1,29 @@
 """Agents and environments of other packages: the documents' own examples, in the present folder."""
 
+import os
+import signal
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.files import short_path
 from rainbow_iqn_apex.environments.registry import find_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.common import look_at_entries, open_environment, open_vector, opened_environment
 from rainbow_iqn_apex.programs.evaluation import workers
 from rainbow_iqn_apex.programs.recording import try_to_record
 from tests.documents import write_modules
-from tests.processes import ROOT, run
+from tests.processes import ROOT, Processes, run
 
 AGENT, ENVIRONMENT = "linear_agent:LinearAgent", "corridor:make"
 _NO_AGENT = f"--agent: expected {', '.join(AGENTS)} or package.module:Class, got "
@@ -223,6 +228,99 @@ def test_an_environment_brings_its_options(folder: Path) -> None:
     assert args.parse(["--config", "mine.yaml"], "test", "").get("corridor_length") == 5
     code, out, _ = run(str(ROOT / "launch_learner.py"), "--env", ENVIRONMENT, "--help", cwd=folder)
     assert code == 0 and "corridor:" in out and "--corridor-length INT" in out
+
+
+MOVING = """
+import os, signal
+from pathlib import Path
+import numpy as np
+import torch
+from corridor import Corridor
+
+HOME = Path(__file__).parent / "elsewhere"
+
+
+def change(when):
+    HOME.joinpath(when).mkdir(parents=True, exist_ok=True)
+    os.chdir(HOME / when)
+    os.umask(0o377)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    np.seterr(all="raise")
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+
+
+class Moving(Corridor):
+    def __init__(self, settings, seed):
+        super().__init__(settings, seed)
+        change("constructor")
+
+    def reset(self):
+        change("reset")
+        return super().reset()
+
+    def step(self, action):
+        os.chdir(HOME / "constructor")
+        return super().step(action)
+
+
+change("import")
+make = Moving
+"""
+
+
+def test_an_environment_that_changes_its_process_changes_no_path(folder: Path) -> None:
+    # Mutations: leave a path as it was given; leave out any of the blocks of `kept_settings`.
+    (folder / "moving.py").write_text(MOVING)
+    before = signal.getsignal(signal.SIGTERM), np.geterr(), torch.get_default_dtype()
+    words = "--env moving:make --agent ppo --path-to-results mine --model . --record films --export card".split()
+    parsed = args.parse(words, "test", "")  # an agent with presets for vectors: the environment is opened to see
+    named = (parsed.path_to_results, parsed.model, parsed.record, parsed.export)
+    assert named == (folder / "mine", folder, folder / "films", folder / "card")
+    assert args.Args().path_to_results == folder / "results"
+    with opened_environment(parsed, 1) as environment:
+        environment.reset()
+    assert Path.cwd() == folder, "only what plays on may stay elsewhere"
+    look_at_entries(parsed)
+    assert Path.cwd() == folder
+    with closing(open_vector(parsed, [1], 0)):
+        assert Path.cwd() == folder / "elsewhere" / "constructor"
+    assert (signal.getsignal(signal.SIGTERM), np.geterr(), torch.get_default_dtype()) == before
+    assert torch.is_grad_enabled()
+    assert short_path(parsed.path_to_results) == str(folder / "mine")
+    os.chdir(folder)
+    assert short_path(parsed.path_to_results) == "mine"
+    (folder / "new").touch()
+    assert (folder / "new").stat().st_mode & 0o400, "the mask of permissions is ours"
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_results_stay_where_they_belong_whatever_an_environment_does(
+    folder: Path, redis_port: int, run_name: str
+) -> None:
+    (folder / "moving.py").write_text(MOVING)
+    words = (
+        f"--env moving:make --agent ppo --nb-env-per-actor 2 --unroll-length 20 --minibatches 2 --mlp-size 8 "
+        f"--log-interval 200 --learner-threads 1 --disable-cuda --port-redis {redis_port} --run-name {run_name} "
+        "--path-to-results mine --evaluation-interval 200"
+    ).split()
+
+    with Processes() as processes:
+        for T in ("400", "800"):
+            began = [
+                processes.start(str(ROOT / program), *words, "--T-max", T, *more, cwd=folder)
+                for program, *more in (("launch_learner.py",), ("launch_actor.py", "--id-actor", "0"))
+            ]
+            assert [one.finish(200) for one in began] == [0, 0], processes.last_words()
+        assert "Resuming from" in began[0].output
+        scored = processes.start(
+            str(ROOT / "test_multiple_seed.py"), *"--model mine --env moving:make --evaluation-episodes 3".split(),
+            *"--evaluation-workers 1 --disable-cuda --path-to-results mine".split(), cwd=folder,
+        )  # fmt: skip
+        assert scored.finish(200) == 0, processes.last_words()
+    assert len(list((folder / "mine" / "evaluations").glob("*.csv"))) == 1
+    assert not [path for path in (folder / "elsewhere").rglob("*") if not path.is_dir()]
 
 
 def test_a_state_of_the_corridor_goes_on_exactly() -> None:
