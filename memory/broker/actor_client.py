@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_state import round_in
-from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.connection import Client, believed
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.lease import is_fresh
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, read_leader
@@ -171,7 +171,10 @@ class ActorClient(RunClient):
         return max(0, self.sequence - self._read())
 
     def _read(self) -> int:
-        self.known_read = self._count(self._client.hget(self.keys.run, self.keys.read_field(self.actor)) or b"0")
+        field = self.keys.read_field(self.actor)
+        self.known_read = believed(
+            self._client, lambda: self._count(self._client.hget(self.keys.run, field) or b"0"), RunError
+        )
         return self.known_read
 
     def pause(self, waiting: WaitReporter) -> None:

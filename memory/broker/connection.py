@@ -34,7 +34,10 @@ BrokerError: Final = redis.RedisError
 Argument = str | bytes | int  # of a command
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 NoScriptError: Final = redis.exceptions.NoScriptError
+# Errors of a connection, which is closed then: of a server that is away, or of bytes that were changed on the way.
+CONNECTION_ERRORS: Final = (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse)
 _Kind = TypeVar("_Kind", bound=redis.Redis)
+_Answer = TypeVar("_Answer")
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
@@ -43,6 +46,7 @@ _AGAIN_S = 2.0  # for a command that follows one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
 ASIDE_S = 2.0  # for a command of a connection that gives up at once
 _REPAIR_S = 10.0  # between two requests to write a file again
+_DOUBTED = 2  # times that the same question is asked again, as bits of question or answer may have been flipped
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 
 
@@ -105,14 +109,18 @@ class Client(redis.Redis):
 
         A server in trouble refuses a script as a whole, so a script can be tried again.
         """
-        closed = 0
+        closed = refused = 0
         while True:
             try:
                 return self._send(args, options)
-            except (redis.ConnectionError, redis.TimeoutError):
+            except CONNECTION_ERRORS:
                 # redis-py tries again by itself, except for a connection that closes just after it has opened.
                 time.sleep(self.away.compute(closed := closed + 1))
             except redis.ResponseError as error:
+                if refused < _DOUBTED and not isinstance(error, NoScriptError):
+                    refused += 1
+                    _leave_connections(self)
+                    continue
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
                 if is_wrong_type(error):
@@ -152,6 +160,24 @@ class Client(redis.Redis):
         except redis.ResponseError as error:
             return is_wrong_type(error)
         return False
+
+
+def _leave_connections(client: redis.Redis) -> None:
+    """End the connections that no thread uses; the next command opens another one."""
+    client.connection_pool.disconnect(inuse_connections=False)
+
+
+def believed(client: redis.Redis, ask: Callable[[], _Answer], *doubtful: type[Exception]) -> _Answer:
+    """Return what `ask` returns; if it raises one of `doubtful`, ask again on another connection before believing it.
+
+    Of the bits that a faulty host flips, TCP's checksum lets some pass. `doubtful` are errors about what Redis holds.
+    """
+    for _ in range(_DOUBTED):
+        try:
+            return ask()
+        except doubtful:
+            _leave_connections(client)
+    return ask()
 
 
 class Aside(redis.Redis):
@@ -353,7 +379,7 @@ def _open(kind: type[_Kind], host: str, port: int, access: Access, greet: Any, r
         port,
         protocol=2,
         retry=retry,
-        retry_on_error=[redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError],
+        retry_on_error=[*CONNECTION_ERRORS, redis.BusyLoadingError],
         socket_timeout=timeout,
         socket_connect_timeout=min(5.0, timeout),
         driver_info=None,  # redis-py's name is of no use, and our Redis users have no right to send it

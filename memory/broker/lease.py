@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from redlock import Redlock
@@ -131,7 +132,8 @@ class Lease:
     def _keep(self, key: str) -> None:
         while not self._left.wait(TTL_MS / _RENEWALS / 1000):
             try:
-                if not self._scripts.renew(key, self.token, TTL_MS):
+                renew = partial(self._scripts.renew, key, self.token, TTL_MS)
+                if not (renew() or renew()):  # bits of the first answer may have been flipped
                     self._error = LeaseLostError(
                         f"the lease of {self._what} was lost: another process has taken its place"
                     )

@@ -14,7 +14,14 @@ from typing import Any, Self
 import redis
 from redis.exceptions import AskError, ClusterDownError, MovedError, ReadOnlyError, TryAgainError
 
-from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Away, Client, send_together
+from rainbow_iqn_apex.memory.broker.connection import (
+    CONNECTION_ERRORS,
+    Argument,
+    Aside,
+    Away,
+    Client,
+    send_together,
+)
 from rainbow_iqn_apex.memory.broker.places import Address, Place, Places
 from rainbow_iqn_apex.memory.broker.slots import slot_of
 
@@ -56,7 +63,7 @@ class Route:
                     raise
                 self.places.look()
                 raise redis.ConnectionError(f"{type(error).__name__}: {error}") from error
-            except (redis.ConnectionError, redis.TimeoutError):
+            except CONNECTION_ERRORS:
                 self.places.look()
                 raise
         raise redis.ConnectionError(f"the nodes of the cluster disagree about who has slot {slot}")
@@ -137,7 +144,7 @@ class Route:
     def _batch(self, master: Address, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         try:
             replies = send_together(self.node(master), [(command, {}) for command in commands])
-        except (redis.ConnectionError, redis.TimeoutError):
+        except CONNECTION_ERRORS:
             self.places.look()
             raise
         if any(isinstance(reply, redis.ResponseError) and _is_elsewhere(reply) for reply in replies):

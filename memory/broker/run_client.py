@@ -7,7 +7,7 @@ from typing import Any, Self, cast
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
+from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, believed
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain_command
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -67,6 +67,10 @@ def _refuse_other_version(record: RunStatus, name: str) -> None:
 
 def follow(client: Client, keys: Keys) -> RunStatus | None:
     """Return the run's record; raises RunOver if the learner has left in good order, or leads another run now."""
+    return believed(client, lambda: _follow(client, keys), RunOver, RunError)
+
+
+def _follow(client: Client, keys: Keys) -> RunStatus | None:
     record = read_record(client, keys)
     if record and record.run_id != keys.run_id:
         raise RunOver("begun another run")
@@ -212,6 +216,9 @@ class RunClient:
         return cast(bytes, self._weights_from[-1].getrange(self.keys.weights(version), -4, -1))
 
     def _packet(self, server: Client, version: int, max_bytes: int) -> Packet | None:
+        return believed(server, lambda: self._read_packet(server, version, max_bytes), RunError)
+
+    def _read_packet(self, server: Client, version: int, max_bytes: int) -> Packet | None:
         key = self.keys.weights(version)
         data = server.get(key)
         if data is None:

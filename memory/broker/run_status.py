@@ -101,7 +101,7 @@ def read_record(client: Client | Aside, keys: Keys) -> RunStatus | None:
         return None
     try:
         return _record(values)
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:  # no bytes, where bits of the answer were flipped
         raise RunError(
             f"the record of run {keys.name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli "
             "(docs/access.md, as administrator), and start the learner again"
@@ -181,7 +181,7 @@ def _settings(text: bytes | None) -> dict[str, Any]:
 
 def whole_number(text: bytes | None) -> int:
     """Parse a number as this project writes it into Redis; raises ValueError for anything else."""
-    if text is None or not re.fullmatch(rb"[0-9]{1,20}", text):
+    if not isinstance(text, bytes) or not re.fullmatch(rb"[0-9]{1,20}", text):
         raise ValueError("a count is no whole number")
     return int(text)
 

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
-from rainbow_iqn_apex.memory.broker.connection import Argument, Client, ResponseError
+from rainbow_iqn_apex.memory.broker.connection import Argument, Client, ResponseError, believed
 from rainbow_iqn_apex.memory.broker.script import Script
 from rainbow_iqn_apex.memory.broker.slots import tag_of_shard
 
@@ -216,6 +216,7 @@ class Scripts:
     """Runs the server-side scripts, one method each."""
 
     def __init__(self, client: Client) -> None:
+        self._client = client
         self._commit = Script(client, lua.COMMIT, durable=True)
         self._publish = Script(client, lua.PUBLISH)
         self._record = Script(client, lua.RECORD, durable=True)
@@ -237,7 +238,7 @@ class Scripts:
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
         values: list[Argument] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
         try:
-            known = self._commit(names, values)
+            known = believed(self._client, lambda: int(self._commit(names, values)), TypeError, ValueError)
         except ResponseError as error:
             if "LEASELOST" in str(error):
                 raise LeaseLostError(
@@ -251,7 +252,7 @@ class Scripts:
                     f"{keys.actors}; start the learner again, which writes that key anew"
                 ) from error
             raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error
-        return None if known == -1 else int(known)
+        return None if known == -1 else known
 
     def publish(
         self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool, replicate: bool = False
@@ -343,5 +344,9 @@ def sequence_of(entry_id: bytes) -> int:
 
 def newest_version(client: Client, keys: Keys) -> int:
     """Return the newest weights version published, -1 if there is none."""
+    return believed(client, lambda: _newest_version(client, keys), TypeError, ValueError, LookupError, AttributeError)
+
+
+def _newest_version(client: Client, keys: Keys) -> int:
     reply: Any = client.xrevrange(keys.versions, count=1)
     return int(reply[0][0].split(b"-")[0]) if reply else -1

@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from random import Random
 
 from tests.chaos.listener import Listener
 
@@ -28,6 +29,7 @@ class Connection:
                 time.sleep(self._proxy.latency + self._proxy.delay)
                 if self.dropping:
                     continue
+                data = self._proxy.damaged(data)
                 if self.cut_next_reply and source is self._far:
                     sink.sendall(data[: len(data) // 2])
                     break
@@ -57,7 +59,18 @@ class Proxy(Listener):
         self.latency = 0.0  # seconds, of each piece of data
         self.delay = 0.0  # more of them, for some time
         self.dropping = False  # what is sent arrives nowhere, also on new connections
+        self.damage: Random | None = None  # draws which pieces of data have a flipped bit
+        self.damaged_pieces = 0
         self._target = host, target
+
+    def damaged(self, data: bytes) -> bytes:
+        """Return the data, a thirtieth of it with a flipped bit while there is `damage`."""
+        if (rng := self.damage) is None or rng.random() > 0.03:
+            return data
+        self.damaged_pieces += 1
+        changed = bytearray(data)
+        changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        return bytes(changed)
 
     def _take(self, near: socket.socket) -> None:
         try:

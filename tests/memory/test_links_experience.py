@@ -4,18 +4,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import connection, lease
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
+from tests.chaos.proxy import Proxy
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
-from tests.memory.links import actor_link, after, expected, learner_link, play, played, rounds_of, weights
+from tests.memory.links import actor_link, after, entries_of, expected, learner_link, play, played, rounds_of, weights
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -279,3 +281,28 @@ def test_an_actor_with_a_state_waits_until_the_learner_that_holds_the_lease_has_
         with after(0.5, lambda: learner.write_progress("running", 0, 0, {0: 1})):
             actor.wait_for_living_learner()
             assert actor.record().status == "running"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bits_of_commands_and_replies_end_a_connection_and_no_actor(
+    client: Client, run_name: str, redis_port: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replies that are none, refusals of commands that nobody gave, damaged records: each is asked for again."""
+    # Mutations: believe a refusal, or a damaged record, at once; end with an answer that is none.
+    monkeypatch.setattr(connection, "_SOCKET_TIMEOUT_S", 1.5)  # for replies whose length has become larger
+    with learner_link(client, run_name, afresh=True) as learner, Proxy(redis_port) as proxy:
+        learner.publish(0, weights(0))
+        far = connection.connect("127.0.0.1", proxy.port)
+        with actor_link(far, run_name) as actor:
+            assert actor.saved() is None
+            proxy.damage = Random(seed)
+            try:
+                for number in range(1, 41):
+                    play(actor, number)
+                    for ask in (actor.record, actor.unread, actor.newest_version, lambda: actor.weights(0)):
+                        ask()
+            finally:
+                proxy.damage = None
+    assert proxy.damaged_pieces > 3
+    numbers = [int(name.split(b"-")[0]) for name, _ in entries_of(client, Keys(run_name, "id").log(0))]
+    assert len(numbers) == 40 and numbers == sorted(set(numbers)), "each message once, and in order"
