@@ -66,7 +66,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         found = {task: published_normalised(task, column, reference) for task in tasks}
         scores = {task: score for task, score in found.items() if score is not None}
-        data.append(_points(COLUMNS[column].label, tasks, scores, style.marker) | _visible(results, column))
+        data.append(_points(COLUMNS[column].label, tasks, scores, style.marker) | _visible(results, mark, column))
     data = [trace for trace in data if trace["x"]]
     reach = max([1.0, *(max(trace["x"]) for trace in data)])
     titles = [plain_text(task.title) for task in tasks]
@@ -120,7 +120,7 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
         )
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
-            data.append(_profile(COLUMNS[column].label, published, style.line) | _visible(results, column))
+            data.append(_profile(COLUMNS[column].label, published, style.line) | _visible(results, mark, column))
     y_axis = {"title": {"text": "fraction above"}, "range": [-0.02, 1.02], "tickformat": ".0%"}
     return _comparison(data, reference, 110, y_axis, 400)
 
@@ -146,9 +146,14 @@ def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
     return legend_text(f"{agent.name}, {results.protocols.limit_name(limit)}", rules)
 
 
-def _visible(results: Results, column: str) -> Figure:
-    """Other tasks than that of our runs are drawn when their name in the legend is clicked."""
-    return {"visible": True if results.protocols.equal(COLUMNS[column].protocol) else "legendonly"}
+def _visible(results: Results, mark: int, column: str) -> Figure:
+    """Return whether a published agent is drawn before its name in the legend is clicked: if it compares with our runs.
+
+    It does if it has played the same task, for as many frames.
+    """
+    published = COLUMNS[column]
+    compares = results.protocols.equal(published.protocol) and published.frames == mark
+    return {"visible": True if compares else "legendonly"}
 
 
 def _points(name: str, tasks: list[Task], scores: dict[Task, float], marker: Figure) -> Figure:

@@ -119,15 +119,16 @@ def _reach(results: Results) -> str:
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     if results.mark is None or not any(results.aggregates.values()):
         return []
-    limit = results.protocols.limit_name(WHOLE)
+    limit, at = results.protocols.limit_name(WHOLE), format_frames(results.mark)
     parts = [
         "<h2>Over games</h2>",
         "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "
         "where every game has two or more; with few runs it is too narrow. “Above” counts the games above 100 %. "
         "Agents are compared over the games that all of them have a score of at that mark, and over no others. "
         "Published agents count on these games as far as they have a score; the last column counts them.</p>",
-        "<p>Sticky actions and no-op starts are different tasks: agents that are not known to have played with the "
-        "sticky actions of our runs are drawn when their name in a legend is clicked. Most published episodes were "
+        "<p>Sticky actions and no-op starts are different tasks, and scores rise with the frames of training: "
+        "published agents that are not known to have played with the sticky actions of our runs, and those of other "
+        f"lengths than {at} frames, are drawn when their name in a legend is clicked. Most published episodes were "
         "cut at 30 minutes (those of Dopamine after 27 000 agent steps), though the table of their scores does not "
         "tell which: ours at 30 minutes compare with them, ours at other lengths do not.</p>",
         to_html(tables.aggregate_table(results)),
@@ -142,7 +143,7 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[st
                 "minutes, small filled ones for published agents. What is at or below 0.1 % is not drawn.</p>",
                 _tall_plot(f"bars-{reference}", figures),
                 f'</section><section class="plot"><h3>Performance profile, normalised by {label}</h3>',
-                f"<p>At {format_frames(results.mark)} frames, {escape(games)}. Thick, with the interval: "
+                f"<p>At {at} frames, {escape(games)}. Thick, with the interval: "
                 f"our scores, {limit}. Thin and dash-dotted in the same colour: ours at 30 minutes, to compare with "
                 "published agents.</p>",
                 _tall_plot(f"profile-{reference}", figures),

@@ -19,9 +19,9 @@ from tests.saber.report.logs import figures_of, results_of, write_run
 REACHED = 2_500_000  # agent steps: 10 M frames
 
 
-def played(folder: Path, **settings: Any) -> Results:
+def played(folder: Path, reached: int = REACHED, **settings: Any) -> Results:
     for seed in (1, 2):
-        write_run(folder / str(seed), "pong", seed, REACHED, episodes=300, **settings)
+        write_run(folder / str(seed), "pong", seed, reached, episodes=300, **settings)
     return results_of(folder)
 
 
@@ -80,7 +80,24 @@ def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], n
         assert name in [trace["name"].replace("<br>", " ") for trace in figures[figure]["data"]]
     assert ("by SABER&#x27;s rules" in page) == (not settings), "said of nothing else"
     assert ("unlimited" in to_html(game_table(results))) == ("unlimited" in name)
-    assert published_shown(results) == (STICKY_AGENTS if "actions 0.25" in name and "repeat" not in name else set())
+    assert published_shown(results) == set(), "they have played 20 times as many frames"
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({}, STICKY_AGENTS),
+        ({"disable_SABER_mode": True}, STICKY_AGENTS),
+        ({"proba_sticky_actions": 0.0}, set()),
+        ({"proba_sticky_actions": None}, set()),
+        ({"action_repeat": 1}, set()),
+    ],
+)
+def test_published_agents_of_the_same_task_and_length_are_drawn(
+    tmp_path: Path, settings: dict[str, Any], shown: set[str]
+) -> None:
+    # Mutations: draw those of another length, or of another task.
+    assert published_shown(played(tmp_path, 20 * REACHED, **settings)) == shown
 
 
 def test_other_levels_and_drawn_actions_are_other_rules() -> None:
