@@ -1,5 +1,6 @@
 """Scores of an episode: raw, unclipped, at 5 minutes, at 30 minutes and without a limit, side by side."""
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,12 +15,18 @@ FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulat
 FRAMES_PER_MINUTE = 60 * FRAMES_PER_SECOND
 MARKS = (10_000_000, 50_000_000, 100_000_000, 200_000_000)  # frames over all actors at which SABER reports scores
 Score = Annotated[float, Meta(gt=-MOST_COUNTED, lt=MOST_COUNTED)]  # finite, and so are means and spreads
+_DIGITS = 10  # of a score that is no whole number
 SCORE_EPISODES = 100  # consecutive training episodes whose mean is a score (Toromanoff et al. 2019)
 
 
 def steps_in(seconds: float, action_repeat: int) -> float:
     """Return the agent steps of `action_repeat` frames in `seconds` of game time; not always a whole number."""
     return seconds * FRAMES_PER_SECOND / action_repeat
+
+
+def round_score(score: float) -> float:
+    """Return a sum of rewards, or a mean of sums, without the error of adding floats: 0.8 for 0.7999999999999999."""
+    return score if score.is_integer() or not math.isfinite(score) else float(f"{score:.{_DIGITS}g}")
 
 
 @dataclass(frozen=True, slots=True)  # a learner holds the records of its whole run
@@ -77,9 +84,9 @@ class EpisodeScore:
         return EpisodeRecord(
             env=env,
             episode=episode,
-            score_5min=self.score_5min,
-            score_30min=self.score_30min,
-            score_saber=self.total,
+            score_5min=round_score(self.score_5min),
+            score_30min=round_score(self.score_30min),
+            score_saber=round_score(self.total),
             length=self.length,
             end=end,
         )

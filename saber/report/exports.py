@@ -1,6 +1,6 @@
 """The numbers of a report as CSV files, each line with what its numbers are of, to be read by other programs.
 
-Scores are in points and not rounded, normalised scores are fractions; a missing number is an empty cell.
+Scores are in points and rounded to ten digits, normalised scores are fractions; a missing number is an empty cell.
 """
 
 import csv
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rainbow_iqn_apex.environments.scores import MARKS
+from rainbow_iqn_apex.environments.scores import MARKS, round_score
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate
 from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.results import Results
@@ -40,8 +40,14 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     writer = csv.DictWriter(file, rows[0], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: inert(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
+        writer.writerow({name: _cell(value) for name, value in row.items()})
     return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return inert(value)
+    return round_score(value) if isinstance(value, float) else value
 
 
 def _games(results: Results) -> _Rows:
