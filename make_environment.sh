@@ -2,7 +2,8 @@
 # Makes the environment .venv beside this file from the pinned requirements; takes no time when nothing has changed.
 #
 #   bash make_environment.sh            what the programs need
-#   bash make_environment.sh --dev      what the tests need as well
+#   bash make_environment.sh --dev      what the quick tests need as well
+#   bash make_environment.sh --all      the packages of all environments and sinks, too, for the slow tests
 #   bash make_environment.sh --football gfootball, too, which is compiled here (ten minutes of a processor)
 #
 # PYTHON=...         the interpreter to use, instead of the first suitable one on the PATH
@@ -181,14 +182,16 @@ fi
 
 case ${1:-} in
   '' | --football) files=(requirements.txt) ;;
-  --dev) files=(requirements.txt requirements-extra.txt requirements-dev.txt "$alone") ;; # all that the tests need
-  *) fail "unknown option $1 (only --dev and --football)" ;;
+  --dev) files=(requirements.txt requirements-dev.txt) ;; # tests of extras are skipped
+  --all) files=(requirements.txt requirements-dev.txt requirements-extra.txt "$alone") ;;
+  *) fail "unknown option $1 (only --dev, --all and --football)" ;;
 esac
 requirements=()
 for file in "${files[@]}"; do [[ $file == "$alone" ]] || requirements+=(-r "$file"); done
 stamp=.venv/.made-from-${#files[@]}
 
 if ! up_to_date; then
+  [[ -w . && -w requirements.txt ]] || fail "this user may not write to $PWD: let its owner run bash make_environment.sh ${1:-}"
   exec 9<>requirements.txt # open for writing: NFS locks no other file exclusively
   lock
   up_to_date || install # the call that was waited for may have done it

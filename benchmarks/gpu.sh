@@ -9,7 +9,7 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-bash make_environment.sh --dev
+bash make_environment.sh --all
 readonly python=${RAINBOW_VENV:-.venv}/bin/python
 
 timeout 290 "$python" -m benchmarks gpu "$@" || {

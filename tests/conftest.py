@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ import pytest
 import redis
 import torch
 from hypothesis import HealthCheck, settings
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -49,11 +52,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", default="all", help="quick: no slow tests; 2/7: those and the share 2 of 0 to 6; all")
 
 
+def missing_packages(folder: Path = ROOT) -> list[str]:
+    """The packages of environments and sinks that are not installed, of those that this Python can have."""
+    texts = [(folder / f"requirements-{name}.txt").read_text() for name in ("extra", "alone")]
+    wanted = [Requirement(line) for text in texts for line in text.splitlines()]
+    there = {canonicalize_name(found.name) for found in distributions()}
+    return [
+        each.name
+        for each in wanted
+        if not (each.marker and not each.marker.evaluate()) and canonicalize_name(each.name) not in there
+    ]
+
+
 def pytest_configure() -> None:
     """Let SIGTERM, which `timeout` sends, end the tests as Ctrl-C does: their processes are in groups of their own.
 
     No signal stays ignored, as `nohup` and the background of a script have it: the tests' processes would inherit that.
     """
+    if os.environ.get("TESTS_NEED_EXTRAS") and (missing := missing_packages()):
+        raise pytest.UsageError(f"TESTS_NEED_EXTRAS: not installed: {', '.join(missing)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -30,7 +30,10 @@ class Machine:
         for name in TOOLS:
             (self.tools / name).symlink_to(str(shutil.which(name)))
         shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
-        self.tell("run_tests.sh", 'echo "tests: $* browser needed: ${TESTS_NEED_BROWSER:-no}"')
+        self.tell(
+            "run_tests.sh",
+            'echo "tests: $* browser needed: ${TESTS_NEED_BROWSER:-no} extras: ${TESTS_NEED_EXTRAS:-no}"',
+        )
         self.tell("bin/apt-get", 'echo "$DEBIAN_FRONTEND $*" >>"$0.calls"')
         for server in ("redis-server", "sshd"):
             self.tell(f"bin/{server}", "")
@@ -71,20 +74,22 @@ def machine() -> Iterator[Machine]:
 
 @needs_root_on_debian
 def test_root_on_debian_installs_chromium_and_its_tests_cannot_be_left_out(machine: Machine) -> None:
-    assert machine.run()[-1] == "tests: -q --durations=25 browser needed: 1"
+    assert machine.run()[-1] == "tests: -q --durations=25 browser needed: 1 extras: 1"
     update, install = machine.calls
     assert update.startswith("noninteractive ") and update.endswith(" update")
     assert " -y " in install and install.endswith(" chromium")
     machine.tell("bin/apt-get", "exit 100")
     assert machine.run()[-2:] == [
         ".ci/run: apt-get could not install Chromium: the tests that need it will fail",
-        "tests: -q --durations=25 browser needed: 1",
+        "tests: -q --durations=25 browser needed: 1 extras: 1",
     ]
 
 
 def test_nothing_is_installed_where_chromium_is(machine: Machine) -> None:
     machine.tell("bin/chromium", "")
-    assert machine.run() == [f"tests: -q --durations=25 browser needed: {'1' if DEBIAN and IS_ROOT else 'no'}"]
+    assert machine.run() == [
+        f"tests: -q --durations=25 browser needed: {'1' if DEBIAN and IS_ROOT else 'no'} extras: 1"
+    ]
     assert machine.calls == []
 
 
@@ -92,7 +97,7 @@ def test_others_are_told_what_is_left_out(machine: Machine) -> None:
     assert machine.run(user=NOBODY if IS_ROOT else None) == [
         ".ci/run: left out for want of Chromium, which this installs only as root on Debian: the browser's part of "
         "tests/test_page.py",
-        "tests: -q --durations=25 browser needed: no",
+        "tests: -q --durations=25 browser needed: no extras: 1",
     ]
     assert machine.calls == []
 

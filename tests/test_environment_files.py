@@ -16,8 +16,9 @@ import psutil
 import pytest
 import redis
 
+from tests.conftest import missing_packages
 from tests.deadline import Clock, wait_until
-from tests.processes import ROOT, Process, Processes
+from tests.processes import ROOT, Process, Processes, run
 from tests.servers import BUNDLED, SERVERS
 from tests.start_script import free_port
 
@@ -170,11 +171,20 @@ class Machine:
         self.folder.mkdir()
         shutil.copy(ROOT / "make_environment.sh", self.folder)
         self.require("torch==2.0", "small==1.0")
-        self.require(file="requirements-extra.txt")
-        self.require("-r requirements.txt", "-r requirements-extra.txt", "tester==1.0", file="requirements-dev.txt")
+        self.require("further==1.0", file="requirements-extra.txt")
+        self.require("-r requirements.txt", "tester==1.0", file="requirements-dev.txt")
         self.require("alone==1.0", file="requirements-alone.txt")
         self.index = folder / "index"
-        for wheel in ("torch 2.0", "torch 2.0+cpu", "small 1.0", "small 1.1", "tester 1.0", "further 1.0", "alone 1.0"):
+        for wheel in (
+            "torch 2.0",
+            "torch 2.0+cpu",
+            "small 1.0",
+            "small 1.1",
+            "tester 1.0",
+            "further 1.0",
+            "further 1.1",
+            "alone 1.0",
+        ):
             name, version = wheel.split()
             make_wheel(self.index, name, version, needs="Requires-Dist: small<1\n" * (name == "alone"))
         self.tools = folder / "tools"
@@ -267,10 +277,48 @@ def test_pip_is_not_silent_for_long(machine: Machine) -> None:
 @pytest.mark.slow
 def test_what_the_tests_need_comes_on_request(made: Machine) -> None:
     assert "installing" in made.make("--dev")
-    assert [made.version_of(name) for name in ("tester", "alone", "small")] == ["1.0"] * 3
+    names = ("tester", "small", "further", "alone")
+    assert [made.version_of(name) for name in names] == ["1.0", "1.0", None, None]
     assert "installing" not in made.make()  # it holds what the programs need, too
-    made.require("further==1.0", file="requirements-extra.txt")
-    assert "installing" in made.make("--dev") and made.version_of("further") == "1.0"
+    assert "installing" in made.make("--all")
+    assert [made.version_of(name) for name in names] == ["1.0"] * 4
+    assert "installing" not in made.make("--dev") + made.make("--all")
+    made.require("further==1.1", file="requirements-extra.txt")
+    assert "installing" not in made.make("--dev")
+    assert "installing" in made.make("--all") and made.version_of("further") == "1.1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extras", "level"),
+    [
+        ((), "", "--dev"),
+        (("--tier", "quick"), "", "--dev"),
+        (("tests/memory", "-q"), "", "--dev"),
+        (("--tier", "2/7"), "", "--all"),
+        (("--all",), "", "--all"),
+        (("-q",), "1", "--all"),
+    ],
+)
+def test_the_slow_tests_get_all_packages(arguments: tuple[str, ...], extras: str, level: str, tmp_path: Path) -> None:
+    # Mutation: one level for all.
+    shutil.copy(ROOT / "run_tests.sh", tmp_path)
+    (tmp_path / "make_environment.sh").write_text('echo "level $1"\n')
+    environment = {"PATH": os.environ["PATH"], "RAINBOW_VENV": str(tmp_path), "TESTS_NEED_EXTRAS": extras}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    done = run("run_tests.sh", *arguments, program="bash", environment=environment, cwd=tmp_path).succeeded()
+    assert done.splitlines()[0] == f"level {level}"
+    assert "--all" not in done.splitlines()[-1]
+
+
+def test_ci_has_every_package(tmp_path: Path) -> None:
+    # Mutation: leave out a file, or those of another platform's marker.
+    (tmp_path / "requirements-extra.txt").write_text("numpy==1\nno-such-package==1; python_version < '3'\n")
+    (tmp_path / "requirements-alone.txt").write_text("redis==1\n")
+    assert missing_packages(tmp_path) == []
+    (tmp_path / "requirements-alone.txt").write_text("no-such-package==1\n")
+    assert missing_packages(tmp_path) == ["no-such-package"]
 
 
 def test_a_changed_pin_is_installed(made: Machine) -> None:

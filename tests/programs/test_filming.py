@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
@@ -61,6 +62,7 @@ def scores(store: FilmStore) -> tuple[float, float]:
     return found["best"].score, found["newest"].score
 
 
+@pytest.mark.skipif(bool(missing("procgen")), reason=missing("procgen"))
 def test_a_film_has_the_speed_of_what_was_drawn(store: FilmStore, filmer: Filmer) -> None:
     # Mutation: divide by the action repeat where one picture is drawn of a step.
     environment = make_environment(EnvironmentSettings(env="procgen:coinrun", record=True), 1)
