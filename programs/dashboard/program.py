@@ -14,8 +14,6 @@ from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs import standard_output
 from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
 
-_STOP_S = 2  # for answers under way
-
 
 def run(argv: Sequence[str], description: str) -> None:
     """Serve the page until the user stops it; exit code 2 for a wrong command."""
@@ -25,10 +23,8 @@ def run(argv: Sequence[str], description: str) -> None:
     except UserError as error:
         command_line.fail(command_line.name_of(PROGRAM), error)
     # What follows takes a second, and --help and mistakes shall not.
-    import uvicorn
-
     from rainbow_iqn_apex.programs.dashboard.results import Results
-    from rainbow_iqn_apex.programs.dashboard.server import Pages, application
+    from rainbow_iqn_apex.programs.dashboard.server import Pages, application, web_server
     from rainbow_iqn_apex.programs.dashboard.views import Views
     from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
@@ -38,9 +34,8 @@ def run(argv: Sequence[str], description: str) -> None:
     watcher = Watcher(server, options.run_name, options.path_to_results)
     with listener, watcher, Views(watcher) as views:
         app = application(Pages(watcher, Results(options.path_to_results), views), hosts, token)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False)
+        web = web_server(app)
         print(f"Dashboard: {address(listener, token)}", flush=True)
-        web = uvicorn.Server(config)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops in good order, and then raises them again
             signal.signal(number, lambda *_: None)
         web.run(sockets=[listener])

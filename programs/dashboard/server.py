@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -21,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.monitoring.overview import Overview
@@ -32,6 +34,10 @@ from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
 _STATIC = Path(__file__).with_name("static")
 _COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host
+_STOP_S = 2  # for answers under way
+_HEADERS_S = 10.0  # for the headers of a request
+_MOST_CONNECTIONS = 100  # a browser has six; many processes may open 256 files
+_BACKLOG = 16  # connections that are accepted at once
 _MOST_NAMES = 30  # metrics in one request
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src blob:; "
@@ -45,6 +51,68 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+class Connection(H11Protocol):
+    """A browser's connection: one of so many, and closed if the headers of a request do not come in time.
+
+    Of too many connections the one that has waited longest for a request goes, else the oldest. Browsers connect again;
+    who opens connections without asking anything loses those, and shuts out no one.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0  # by the loop's clock, when it was made or had its last answer
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """Make room for it, and wait for its first request."""
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > _MOST_CONNECTIONS:
+            others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
+            last = min(others, key=lambda other: (other._is_answered, other._since))
+            self.connections.discard(last)  # which is lost later, and other new ones may come before
+            last.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        if self._timer:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(_HEADERS_S, self._give_up)
+        self._since = self.loop.time()
+
+    def _give_up(self) -> None:
+        if not self._is_answered:
+            self.transport.abort()
+
+
+def web_server(app: Any) -> uvicorn.Server:
+    """Return the server of an application, to be run with a socket."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=Connection,
+            backlog=_BACKLOG,
+            log_level="warning",
+            timeout_graceful_shutdown=_STOP_S,
+            server_header=False,
+        )
+    )
 
 
 class Pages:

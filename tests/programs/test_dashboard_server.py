@@ -1,18 +1,28 @@
 """The dashboard's server: who may read from it, what its options refuse, and how it bears what peers have written."""
 
+import asyncio
 import http.cookiejar
 import json
 import os
+import resource
+import socket
+import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
 from math import inf, nan
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -22,11 +32,12 @@ from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.programs.dashboard import server
 from rainbow_iqn_apex.programs.dashboard.present import present, task_of
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from tests.dashboard import ask, moment, start
 from tests.dashboard import write_run as write_files
-from tests.deadline import wait_until
+from tests.deadline import Deadline, wait_until
 from tests.memory.links import write_run
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment as a_moment
@@ -249,6 +260,101 @@ def test_only_the_two_videos_of_a_known_run_are_served(processes: Processes, red
 def test_mistakes_are_told_in_a_line(words: str, told: str) -> None:
     (line,) = run("dashboard.py", *words.split()).refused()
     assert line.startswith(f"dashboard.py: error: {told}")
+
+
+HALF = b"GET /api/now HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+
+
+def half_open(address: str) -> socket.socket:
+    """Begin a request, and do not end it."""
+    place = urlsplit(address)
+    connection = socket.create_connection((place.hostname, place.port), timeout=60)
+    connection.sendall(HALF)
+    return connection
+
+
+def test_half_open_requests_shut_out_no_browser(processes: Processes, redis_port: int, folder: Path) -> None:
+    # Mutation: no bound on connections, with which the process has no file left for a new one.
+    write_files(folder, "pong", 3)
+    process, address = start(processes, redis_port, folder)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
+    with ExitStack() as stack, closing(HTTPConnection("127.0.0.1", urlsplit(address).port, timeout=60)) as browser:
+        for _ in range(4):
+            for _ in range(100):
+                stack.enter_context(half_open(address))
+            assert ask(address)["files"]["runs"] == ["pong"]
+            browser.request("GET", "/api/now")  # over a new connection, where the one before was closed, as browsers do
+            assert browser.getresponse().read()
+            browser.close()
+        assert psutil.Process(process.pid).num_fds() < 200
+    assert process.errors == ""
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, threading.Event]]:
+    """Run a server of answers, one of which is slow, with a short time for headers."""
+    monkeypatch.setattr(server, "_HEADERS_S", 1.0)
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 5)
+    done = threading.Event()
+
+    async def slow(_: Request) -> PlainTextResponse:
+        await asyncio.to_thread(done.wait, 60)
+        return PlainTextResponse("slow")
+
+    async def fast(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("fast")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        program = server.web_server(Starlette(routes=[Route("/slow", slow), Route("/", fast)]))
+        thread = threading.Thread(target=program.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", done
+        done.set()
+        program.should_exit = True
+        thread.join()
+
+
+def rest(connection: socket.socket, trickle: bytes = b"") -> bytes:
+    """Return what comes until the server closes the connection, to which a byte is sent now and then."""
+    connection.settimeout(0.1)
+    found = b""
+    deadline = Deadline(60, "the end of a connection")
+    with suppress(ConnectionError):
+        while True:
+            deadline.check()
+            with suppress(TimeoutError):
+                connection.sendall(trickle)
+                if not (more := connection.recv(1000)):
+                    break
+                found += more
+    return found
+
+
+def test_headers_have_to_come_in_time_and_answers_may_take_longer(web: tuple[str, threading.Event]) -> None:
+    # Mutations: no time limit; one that begins again with each byte; one for answers, too; none for a second request.
+    address, done = web
+    with half_open(address) as first, half_open(address) as second, half_open(address) as slow:
+        slow.sendall(b"\r\n\r\nGET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        second.sendall(b"\r\n\r\n" + HALF)
+        assert rest(first, b"x") == b""
+        assert rest(second, b"x").startswith(b"HTTP/1.1 404")
+        done.set()
+        assert rest(slow).endswith(b"slow")
+
+
+def test_of_too_many_connections_the_one_that_asks_nothing_goes(web: tuple[str, threading.Event]) -> None:
+    # Mutation: close the oldest, or the newest.
+    address, done = web
+    place = urlsplit(address)
+    assert place.hostname
+    with ExitStack() as stack:
+        slow = stack.enter_context(closing(HTTPConnection(place.hostname, place.port, timeout=60)))
+        slow.request("GET", "/slow")
+        for _ in range(20):
+            stack.enter_context(half_open(address))
+        assert urllib.request.urlopen(address, timeout=60).read() == b"fast"
+        done.set()
+        assert slow.getresponse().read() == b"slow"
 
 
 def test_it_stops_in_good_order(processes: Processes, redis_port: int, folder: Path) -> None:
