@@ -53,6 +53,7 @@ def test_two_actors_without_lockstep(run: Run, tmp_path: Path) -> None:
     more = [*SHORT, "--nb-env-per-actor", "3"]
     for process in [run.start(who, *more) for who in (LEARNER, "0", "1")]:
         check_log(process.end(90).succeeded(), who=0 if process is run.processes[LEARNER] else 1)
+    assert run.processes[LEARNER].output.count(": the Redis server keeps no append-only file") == 1, "the tests' one"
     lines = (tmp_path / "results" / "chain.csv").read_text().splitlines()[1:]
     keys = [tuple(line.split(",")[2:5]) for line in lines]
     assert len(set(keys)) == len(keys), "no episode twice"

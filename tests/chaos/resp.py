@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from tests.chaos.listener import Listener
 
 _GREETING = {"AUTH", "HELLO", "SELECT"}  # a server in trouble answers these as ever
-_WITHOUT_KEYS = _GREETING | set("BGREWRITEAOF CLIENT EXEC INFO MULTI PING PUBLISH PUBSUB SCAN SCRIPT SUBSCRIBE".split())
+_WITHOUT_KEYS = _GREETING | set("BGREWRITEAOF CLIENT EXEC INFO MULTI PING PUBSUB SCAN SCRIPT SUBSCRIBE".split())
 _WRITES = set("DEL EVAL EVALSHA HSET SET UNLINK XADD XTRIM".split())  # scripts may write
 
 
