@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.monitoring.film import MAX_HEIGHT, MAX_PICTURES, MAX_WIDTH
 
 MAX_BYTES = 2_000_000  # of the video of a time lapse; half of that is usual
-LARGEST = 400, 1280  # height and width [pixels] of the pictures in such a video
+LARGEST = 340, 1280  # height and width [pixels] of the pictures in such a video
 _HEIGHT = 240  # pixels: smaller pictures are enlarged to about this height, and browsers enlarge the rest
 _BLINKING = 2  # pictures: Atari games draw some things in every other frame alone
 _SILENCE = threading.Lock()  # sinks write their videos in threads of their own

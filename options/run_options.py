@@ -73,7 +73,8 @@ class ResultOptions:
         least=0,
     )
     record: Path | None = option(
-        None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
+        None,
+        "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode, 2 MB at most; needs no screen",
     )
     export: Path | None = option(None, "folder for a model card of test_multiple_seed.py, as Hugging Face takes it")
     record_evaluations: bool = option(
