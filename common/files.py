@@ -13,6 +13,7 @@ from typing import IO, BinaryIO, cast
 
 from rainbow_iqn_apex.common.errors import UserError
 
+CALLED_FROM = "RAINBOW_CALLED_FROM"  # variable: the folder from which the start script was called
 MOST_BYTES = 1 << 30  # of a log: ten million episodes
 MOST_RECORD_BYTES = 1 << 24  # of what is written about a run or an evaluation, as JSON
 
@@ -113,6 +114,12 @@ def short_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def caller_path(path: Path) -> str:
+    """Return a path as whoever has called the start script can use it: the script works in a folder of its own."""
+    here = str(Path.cwd())
+    return short_path(path) if os.environ.get(CALLED_FROM, here) == here else str(path)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import CALLED_FROM
 from rainbow_iqn_apex.common.text import name_error
 
 
@@ -75,7 +76,7 @@ def _find_modules_here() -> None:
 def _folders() -> list[str]:
     """Return the present folder, and the one from which the start script was called if that is another."""
     here = str(Path.cwd())
-    return list(dict.fromkeys([here, os.environ.get("RAINBOW_CALLED_FROM", here)]))
+    return list(dict.fromkeys([here, os.environ.get(CALLED_FROM, here)]))
 
 
 # --- settings of the process ---

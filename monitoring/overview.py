@@ -224,14 +224,19 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
         alerts.append(f"{names_of(silent)} {_has(silent)} been silent for {ages}")
     if left:
         alerts.append(f"{names_of(left)} {_has(left)} left")
-    is_settled = learner.report and learner.report.written - learner.report.began > STARTS_S
-    if is_settled and (learner.value("share/wait") or 0.0) > _STARVED and learner.value("train/n_updates"):
+    if (learner.value("share/wait") or 0.0) > _STARVED and _has_trained(learner, STARTS_S):
         waits_for = learner.report.waits_for if learner.report else ""
         alerts.append(f"the learner is starved: it waits for {waits_for or 'experience'}")
     used, limit = learner.value("redis/used_memory"), learner.value("redis/max_memory")
     if used and limit and used > _NEAR * limit:
         alerts.append(f"Redis uses {used / limit:.0%} of its maxmemory")
     return alerts
+
+
+def _has_trained(learner: Process, seconds: float) -> bool:
+    """Return whether the learner has been training for so long that the shares of its time can be judged."""
+    updates, speed = learner.value("train/n_updates"), learner.value("train/updates_per_second")
+    return bool(updates and speed is not None and updates > speed * seconds)
 
 
 def _alarms(process: Process) -> list[str]:

@@ -14,12 +14,13 @@ class Rate:
         self._seen: deque[tuple[float, float]] = deque()
 
     def per_second(self, count: float) -> float | None:
-        """Note a count of this moment, and return the growth per second; None before there are two.
+        """Note a count of this moment, and return the growth per second; None until it has grown.
 
-        A count that falls, as of a learner that goes back to its checkpoint, begins anew.
+        What comes before the first growth, such as a wait for others to start, does not count. A count that falls, as
+        of a learner that goes back to its checkpoint, begins again.
         """
         now = self._clock()
-        if self._seen and count < self._seen[-1][1]:
+        if self._seen and (count < self._seen[-1][1] or (len(self._seen) == 1 and count == self._seen[0][1])):
             self._seen.clear()
         self._seen.append((now, count))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self._seconds:

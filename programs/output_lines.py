@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rainbow_iqn_apex.common.text import one_line
 
+RESULT = "Result: "  # begins the line of a learner that ends, which the start script prints as its own last
 _FAULTS = (r"error: |cannot go on", r"^\[learner\] ", ".")  # what tells best why a run has failed comes first
 
 

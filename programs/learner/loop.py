@@ -57,6 +57,8 @@ class Learner(Rounds):
 
     def _measure_anew(self) -> None:
         self._log, self._summary = self._new_log()
+        if self._has_trained:
+            self._summary.measure()
         self.gauges.measure_anew()
 
     def _publish(self) -> None:
@@ -88,6 +90,7 @@ class Learner(Rounds):
             self._saver.save()
         self._saver.try_to(lambda: self._results.plot(now=True))
         self.gauges.read_anew()
+        print(self._summary.result(), flush=True)
         hash_ = weights_hash(self._model)
         print(f"[{timestamp()}] {status.capitalize()} at T = {self._progress.T_learner}, weights {hash_}", flush=True)
 

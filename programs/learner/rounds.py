@@ -40,6 +40,7 @@ class Rounds(ABC):
         self._trainer = make_trainer(agent, buffer, batch_size, agent.generator.device, self._clock, alone=alone)
         self._pace = make_pace(args, agent, buffer, run.limiter, progress, run.team)
         self._ingest = Ingest(run, buffer, self._pace, decode, self._clock)
+        self._has_trained = False  # in this process
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._agreed_steps = progress.T_actors  # on which all learners have agreed
@@ -120,10 +121,7 @@ class Rounds(ABC):
 
     def _train(self) -> None:
         """Make the updates of one round."""
-        is_first = not self._progress.T_learner
         self._progress.T_learner = self._pace.begin()
-        if is_first:
-            self._measure_anew()
         self._buffer.forget(self._ingest.reader.read)
         while turns := self._pace.turns():
             metrics = self._mean(self._trainer(turns))
@@ -133,6 +131,9 @@ class Rounds(ABC):
                 self._ingest.take_meanwhile()
             self._agree(ready=True, stopping=self._stop.is_set())
         self._pace.end()
+        if not self._has_trained:
+            self._has_trained = True
+            self._measure_anew()
 
     def _count(self, made: list[Turn]) -> None:
         for turn in made:
@@ -192,7 +193,7 @@ class Rounds(ABC):
     # --- what the learner that leads does alone ---
 
     def _measure_anew(self) -> None:
-        """Measure speeds from here on: what the log held, or came before the first update, was not played so fast."""
+        """Measure speeds from here on: what the log held, or the first updates needed, took another time to play."""
 
     def _report(self) -> None:
         """Report after updates."""

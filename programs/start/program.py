@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.common.files import short_path
+from rainbow_iqn_apex.common.files import caller_path
 from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import launch, standard_output
@@ -64,9 +64,7 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
     stopped, code = False, 1
     try:
         supervisor.prepare_redis()
-        actors, results = f"{asked.args.nb_actor} actor(s)", short_path(asked.args.path_to_results)
-        if os.environ.get("RAINBOW_CALLED_FROM", here := str(Path.cwd())) != here:
-            results = str(asked.args.path_to_results)  # the script works in its own folder, not in the caller's
+        actors, results = f"{asked.args.nb_actor} actor(s)", caller_path(asked.args.path_to_results)
         if asked.hosts:
             actors += f" on {', '.join(host.name for host in asked.hosts)}"
         if asked.args.nb_eval_actors:
@@ -84,6 +82,8 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
     if stopped and in_order:
         code = 0
         say("all is stopped and saved")
+    if supervisor.result:
+        say(supervisor.result)
     if supervisor.learner.started and code != 2 and (stopped or code):
         say(f"go on from here with: {continuation}")
     return code

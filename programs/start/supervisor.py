@@ -7,6 +7,8 @@ from itertools import chain
 
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.programs.output_lines import RESULT
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER
 from rainbow_iqn_apex.programs.start.options import StartOptions, lasting
@@ -41,6 +43,7 @@ class Supervisor:
             return Process(name, command, takes, again=lasting(command), clock=clock)
 
         self._was_stopped = self._has_finished = False  # the learner, by its own words
+        self.result = ""  # the score of a learner that has ended, its plot, and the command that evaluates it
         self.learner = process("learner", options.command(LEARNER), self._note_end)
         self._actors = [process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
@@ -94,10 +97,13 @@ class Supervisor:
         return self.learner.may_go_on() or (self.learner.exit_code == 0 and self._was_stopped)
 
     def _note_end(self, line: bytes) -> bool:
-        """Note whether the learner was stopped, or has finished.
+        """Note whether the learner was stopped, or has finished, and its result, which is printed at the end.
 
         One that has finished stops its own inference server, which prints that it stops.
         """
+        if line.startswith(RESULT.encode()):
+            self.result = printable(line.decode(errors="replace").strip())
+            return True
         if found := re.match(rb"(?:\[\S+\] )?(Stopping: |Stopped at T = |Finished at T = )", line):
             self._has_finished |= found[1].startswith(b"Finished")
             self._was_stopped = not self._has_finished

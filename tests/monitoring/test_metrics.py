@@ -189,6 +189,18 @@ def test_a_rate_is_that_of_the_newest_seconds(hands: Hands) -> None:
     assert newest == 7
 
 
+def test_a_wait_before_the_first_growth_slows_no_rate(hands: Hands) -> None:
+    # Mutation: count from the first reading on.
+    speed = Rate(600, hands)
+    for second in range(100):
+        hands.now = second
+        assert speed.per_second(500) is None, "as of a resumed run, whose actors start"
+    hands.now = 101
+    assert speed.per_second(520) == 10
+    hands.now = 109
+    assert speed.per_second(520) == 2, "a later wait counts"
+
+
 def test_a_count_that_falls_begins_anew(hands: Hands) -> None:
     speed = Rate(10, hands)
     speed.per_second(100)

@@ -265,11 +265,21 @@ def test_a_run_that_nobody_has_led_for_a_day_is_abandoned(own_server: RedisServe
 def test_all_that_is_wrong_is_named(own_server: RedisServer, own_client: Client) -> None:
     written = WrittenRun(own_client, "pong", nb_actor=3)
     written.report("actor", 1, PLAYED, age=20)
-    written.report("learner", 0, VALUES | {"train/n_updates": 7.0, "share/wait": 0.95})
+    written.report("learner", 0, VALUES | {"train/n_updates": 700.0, "share/wait": 0.95})
     code, out, errors = status(own_server)
     assert (code, errors) == (1, "")
     for told in (r"actor 1 has been silent for \d\d s", "actor 2 has not reported", "the learner is starved"):
         assert re.search(rf"(?m)^! {told}", out)
+
+
+@pytest.mark.parametrize(("updates", "is_starved"), [(0, False), (250, False), (300, True), (1e6, True)])
+def test_a_learner_counts_as_starved_after_half_a_minute_of_updates(
+    own_client: Client, updates: float, is_starved: bool
+) -> None:
+    # Mutation: judge by the learner's age, of which its actors need the first half a minute to start.
+    written = WrittenRun(own_client, "pong")
+    written.report("learner", 0, VALUES | {"train/n_updates": updates, "share/wait": 0.95}, began=40)
+    assert any("the learner is starved" in alert for alert in overview(own_client).alerts) == is_starved
 
 
 def test_a_server_that_goes_away_is_waited_for(

@@ -197,6 +197,20 @@ def test_speeds_are_measured_behind_what_the_log_held() -> None:
     assert done == ["backlog", "measure", "last", "finished"]
 
 
+@pytest.mark.parametrize("begins", [0, 1000])
+def test_speeds_are_measured_behind_the_first_updates_of_a_process(begins: int) -> None:
+    # Mutation: measure behind the run's first updates alone: a resumed run seems as slow as its actors start.
+    done: list[str] = []
+    rounds: Any = SimpleNamespace(
+        _progress=Progress("run", T_learner=begins), _has_trained=False, _measure_anew=lambda: done.append("measure"),
+        _pace=SimpleNamespace(begin=lambda: 1010, turns=list, end=lambda: done.append("round")),
+        _buffer=SimpleNamespace(forget=lambda _: None), _ingest=SimpleNamespace(reader=SimpleNamespace(read={})),
+    )  # fmt: skip
+    for _ in range(2):
+        Rounds._train(rounds)
+    assert done == ["round", "measure", "round"]
+
+
 def take(steps: int, pace: StepPace, progress: Progress) -> None:
     """Take in so many agent steps, and agree on them."""
     rounds: Any = SimpleNamespace(

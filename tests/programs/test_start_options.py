@@ -202,3 +202,14 @@ def test_only_a_learner_that_others_have_stopped_is_started_again(lines: str, go
         supervisor._note_end(line.encode())
     supervisor.learner.exit_code = 0
     assert supervisor._learner_goes_on() == goes_on
+
+
+def test_the_learner_s_result_is_kept_for_the_script_s_last_lines() -> None:
+    # Mutation: print it among the learner's lines alone, above those of the stop.
+    supervisor = Supervisor(asked(""), no_window, StopRequest())
+    assert [supervisor._note_end(line) for line in (b"Result: score 3\n", b"T = 3\n", b"Result: score 4\n")] == [
+        True,
+        False,
+        True,
+    ]
+    assert supervisor.result == "Result: score 4"

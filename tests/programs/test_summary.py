@@ -12,18 +12,40 @@ from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 
 def test_the_line_tells_score_speed_and_remaining_time(tmp_path: Path) -> None:
-    # Mutations: take the speed of playing for the remaining time; compare with the newest episodes themselves.
+    # Mutations: take the speed of playing for the remaining time; compare with the newest episodes themselves; count
+    # the time before the first updates, in which the actors start.
     log, progress = TrainingLog(tmp_path / "pong.csv"), Progress("run", T_actors=1000, T_learner=800)
     now = [50.0]
     given = options.parse(["--T-max", "1001400", "--learn-start", "8000"], "x", "")
     summary = Summary(given, progress, log, 4, lambda: now[0])
-    assert summary.line().startswith("No episode yet, 0.0 steps/s, 0.0 frames/s, ")
+    assert summary.line() == "No episode yet"
+    now[0] += 600
+    summary.measure()
     log.append([EpisodeRecord(episode=n, score_saber=n % 2 if n >= 100 else 0, end="game_over") for n in range(200)])
     now[0] += 0.5
     progress.T_actors, progress.T_learner = 2000, 1400
     assert summary.line() == (
         "Score 0.50 up from 0.00, mean of the last 100 episodes, 2,000 steps/s, 8,000 frames/s, 14 min left"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "plot", "command"),
+    [
+        ("--path-to-results r", "r/Reward_space_invaders.html", ""),
+        ("--game pong,breakout --path-to-results r --seed 7", "r/Reward_pong-breakout_*.html", "--game pong,breakout "),
+        ("--env gymnasium:CartPole-v1 --proba-sticky-actions 0 --path-to-results r", "r/Reward_CartPole-v1.html",
+         "--env gymnasium:CartPole-v1 --proba-sticky-actions 0.0 "),
+    ],
+)  # fmt: skip
+def test_the_result_has_score_plot_and_the_command_that_evaluates(
+    tmp_path: Path, words: str, plot: str, command: str
+) -> None:
+    # Mutation: leave out the rules of the evaluation, which the snapshot does not decide.
+    given = options.parse(words.split(), "x", "")
+    summary = Summary(given, Progress("run"), TrainingLog(tmp_path / "log.csv"), 4)
+    evaluate = f"python test_multiple_seed.py {command}--model r --path-to-results r"
+    assert summary.result() == f"Result: {summary.score()}; plot: {plot}; evaluate the agent with: {evaluate}"
 
 
 @pytest.mark.parametrize(
