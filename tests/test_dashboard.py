@@ -68,6 +68,9 @@ def test_the_page_shows_all_of_a_run_in_words_too(browser: Browser, address: str
         browser.wait_for("document.querySelector('#lag .main-svg') !== null")
         browser.wait_for("document.querySelector('#priorities .main-svg') !== null")
         assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+        table = "document.querySelector('table').parentElement"
+        assert width > 400 or browser.value(f"{table}.scrollWidth <= {table}.clientWidth"), "no column is cut"
+        assert browser.value("[...document.querySelectorAll('#shares .xtick')].at(-1).textContent") == "100%"
         assert browser.value("document.title") == f"Pong · {EVIL} – dashboard"
         assert browser.value("document.querySelectorAll('img').length") == 0
         assert browser.value(NAMELESS) == []

@@ -33,7 +33,9 @@ summary { cursor: pointer; margin-top: 14px; }
 p { overflow-wrap: anywhere; }
 .agents span { display: inline-block; margin-right: 16px; }
 .agents i { display: inline-block; width: 22px; border-top: 3px; vertical-align: middle; margin-right: 6px; }
-.table { overflow-x: auto; margin-top: 8px; }
+.table { overflow-x: auto; margin-top: 8px; background: /* a shadow where a narrow display hides columns */
+  linear-gradient(to left, var(--paper) 30px, transparent 60px) right / 60px 100% no-repeat local,
+  linear-gradient(to left, var(--grid), transparent 24px) right / 24px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
 .words td { white-space: normal; }

@@ -31,7 +31,7 @@ export function draw(id, traces, { xaxis = {}, yaxis = {}, ...layout }, text) {
   const style = {
     paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), uirevision: "kept", hovermode: "x",
     font: { color: colour("ink"), size: 12, family: getComputedStyle(document.body).fontFamily },
-    margin: { l: 10, r: 10, t: 8, b: 10 }, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", maxheight: 400 },
+    margin: { l: 10, r: 24, t: 8, b: 10 }, legend: { orientation: "h", traceorder: "normal", x: 0, y: 1.02, yanchor: "bottom", maxheight: 400 },
     hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("soft"), font: { color: colour("ink") } },
     showlegend: traces.filter(trace => trace.showlegend !== false).length > 1,
   };

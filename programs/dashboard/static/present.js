@@ -108,13 +108,15 @@ function processRow({ title, role, state, age, host, process, began, waits_for, 
   const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state === "lockstep" ? "in lockstep"
     : role === "inference server" && state === "working" ? serving(values) : state;
   const className = ["missing", "silent"].includes(state) ? "alarm" : ["working", "lockstep"].includes(state) ? "fine" : "";
-  return make("tr", {},
+  const row = make("tr", {},
     make("th", { scope: "row", textContent: title }),
     make("td", { textContent: detail, className }),
     ...cells.map(text => make("td", { textContent: text, className: "number" })),
     make("td", { textContent: began ? moment(began) : "–" }),
     make("td", { textContent: host ? `${host}, process ${process}` : "–" }),
   );
+  document.querySelectorAll("thead th").forEach((head, i) => { row.cells[i].dataset.label = head.textContent; });
+  return row;
 }
 
 function eventItem({ at, who, text, is_alarm }) {

@@ -38,10 +38,12 @@ function curveTraces(run, index, axis, isCompared) {
   return traces;
 }
 
+// The names stand in the legend, where no curve crosses them. Dashes are those of the other pages.
+const DASHES = { random: "dot", human: "dash", "world record": "longdashdot" };
 function referenceShapes(lines) {
-  return lines.map(({ label, value }, i) => ({
+  return lines.map(({ name, label, value }, i) => ({
     type: "line", name: label, showlegend: true, legendrank: 1001, xref: "paper", x0: 0, x1: 1, y0: value, y1: value,
-    line: { width: 1, dash: ["dash", "dot", "longdashdot"][i % 3], color: reference() },
+    line: { width: 1, dash: DASHES[name] ?? ["longdash", "dashdot"][i % 2], color: reference() },
   }));
 }
 
