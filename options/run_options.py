@@ -74,7 +74,8 @@ class ResultOptions:
     )
     record: Path | None = option(
         None,
-        "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode, 2 MB at most; needs no screen",
+        "folder for videos (WebM, 2 MB at most) of test_multiple_seed.py's best, median and worst episode; needs no "
+        "screen",
     )
     export: Path | None = option(None, "folder for a model card of test_multiple_seed.py, as Hugging Face takes it")
     record_evaluations: bool = option(
