@@ -13,7 +13,7 @@ def main() -> None:
     from rainbow_iqn_apex.programs.dashboard.program import run
 
     with standard_output.checked(command_line.name_of("dashboard.py")):
-        run(sys.argv[1:], str(__doc__))
+        run(sys.argv[1:], __doc__ or "")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ def main() -> None:
     processor.prepare()
     from rainbow_iqn_apex.programs.launch import run_program
 
-    run_program("rainbow_iqn_apex.programs.inference.program:run_inference", "launch_inference.py", str(__doc__))
+    run_program("rainbow_iqn_apex.programs.inference.program:run_inference", "launch_inference.py", __doc__ or "")
 
 
 if __name__ == "__main__":

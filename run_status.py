@@ -66,7 +66,7 @@ def _show(given: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser(description=str(__doc__), epilog=_JSON, formatter_class=layout, allow_abbrev=False)
+    parser = Parser(description=__doc__ or "", epilog=_JSON, formatter_class=layout, allow_abbrev=False)
     parser.add_argument("--run-name", default="", metavar="NAME", help="show this run alone")
     parser.add_argument("--watch", action="store_true", help="show the runs again each second")
     parser.add_argument("--json", action="store_true", help="write a JSON object a look")

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__ or "", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "runs", type=path, nargs="*", help="results folders, with all that is below them, or <game>.csv files"
     )

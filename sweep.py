@@ -34,7 +34,7 @@ def main() -> None:
     name = command_line.name_of(PROGRAM)
     with standard_output.checked(name):
         try:
-            sys.exit(run(sys.argv[1:], str(__doc__), stop))
+            sys.exit(run(sys.argv[1:], __doc__ or "", stop))
         except UserError as error:
             command_line.fail(name, error)
 

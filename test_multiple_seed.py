@@ -14,7 +14,7 @@ def main() -> None:
     processor.prepare()
     from rainbow_iqn_apex.programs.launch import run_program
 
-    run_program("rainbow_iqn_apex.programs.evaluation.program:run_evaluation", "test_multiple_seed.py", str(__doc__))
+    run_program("rainbow_iqn_apex.programs.evaluation.program:run_evaluation", "test_multiple_seed.py", __doc__ or "")
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def _parser(
     version.offer(parser)
     known = set[str]()
     for group in groups:
-        section = parser.add_argument_group(str(group.__doc__))
+        section = parser.add_argument_group(heading(group))
         for f in (f for f in dataclasses.fields(group) if f.name not in known):
             known.add(f.name)
             section.add_argument(
@@ -192,6 +192,14 @@ def _parser(
                 help=_help(f, defaults),
             )
     return parser
+
+
+def heading(group: type) -> str:
+    """Return the title of a group of options: its docstring, or its name if Python has left that out."""
+    text = group.__doc__ or ""
+    if text and not text.startswith(f"{group.__name__}("):  # which dataclasses write themselves
+        return text
+    return " ".join(re.findall("[A-Z][a-z0-9]*", group.__name__.removesuffix("Options"))).lower() or group.__name__
 
 
 def _words(argv: Sequence[str] | None) -> Sequence[str]:

@@ -58,7 +58,7 @@ def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
 
 def main() -> None:
     """Write the five files, readable by their owner alone; exit code 2 if one is there already."""
-    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__ or "", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to write; made if it is not there")
     parser.add_argument(
         "--redis-7",

@@ -12,8 +12,8 @@ def main() -> None:
     print("Each program is a script of a checkout and a command of an installed package, and takes --help:\n")
     for script, command in COMMANDS.items():
         name = script.partition(".")[0]
-        text = str(import_module(f"{__package__}.{_MODULES.get(name, name)}").__doc__)
-        print(f"{script:24} {command:15} {text.partition(chr(10))[0]}")
+        text = import_module(f"{__package__}.{_MODULES.get(name, name)}").__doc__ or ""
+        print(f"{script:24} {command:15} {text.partition(chr(10))[0]}".rstrip())
 
 
 if __name__ == "__main__":

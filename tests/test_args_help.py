@@ -1,6 +1,7 @@
 """What --help says, and how a program refuses."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.option import flag_of
 from tests.interface import FLAGS, INTERFACE, agent_of, errors_of, read
-from tests.processes import run
+from tests.processes import ROOT, run
 
 Help = Callable[..., str]
 
@@ -45,6 +46,34 @@ def test_help_mentions_everything(help_of: Help) -> None:
     }
     assert "--atoms" not in text, "an option of another agent"
     assert "evaluations/<game>_<snapshot>_seed<seed>.csv" in text
+
+
+@pytest.mark.parametrize(
+    "words", ["launch_learner.py --agent ppo --help", "saber_report.py --help", "-m rainbow_iqn_apex"]
+)
+def test_help_without_docstrings(words: str) -> None:
+    # Mutations: a class's signature, which dataclasses write, as heading; the text of a missing docstring.
+    out = run(*words.split(), environment=os.environ | {"PYTHONOPTIMIZE": "2"}, fresh=True).succeeded()
+    assert "None" not in out and "(agent:" not in out and "Options(" not in out
+    if "learner" in words:
+        titles = re.findall(r"(?m)^(\w[\w ]*):$", out)
+        assert titles[1:] == [
+            "run",
+            "environment",
+            "replay",
+            "learning",
+            "result",
+            "sink",
+            "machine",
+            "inference",
+            "ppo",
+        ]
+
+
+def test_no_missing_docstring_becomes_a_text() -> None:
+    sources = [path for path in ROOT.rglob("*.py") if ".venv" not in path.parts and "tests" not in path.parts]
+    assert len(sources) > 300
+    assert [str(path) for path in sources if re.search(r"str\([\w.]*__doc__\)", path.read_text())] == []
 
 
 def test_every_default_stands_in_the_help(help_of: Help) -> None:

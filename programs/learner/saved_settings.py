@@ -16,6 +16,7 @@ import yaml
 from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.files import short_path, write_file
 from rainbow_iqn_apex.common.option import flag_of
+from rainbow_iqn_apex.options.command_line import heading
 from rainbow_iqn_apex.options.config_file import CONFIG, read
 
 _OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run", "model"}
@@ -35,7 +36,7 @@ def write_settings(path: Path, args: Args) -> None:
         values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
         if values:
             text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=10_000)
-            lines += ["", f"# {group.__doc__}", text.rstrip("\n")]
+            lines += ["", f"# {heading(group)}", text.rstrip("\n")]
     write_file(path, "\n".join([*lines, ""]).encode())
 
 
