@@ -345,7 +345,8 @@ def _written_at(path: Path) -> int:
 
 def _below(path: Path) -> str:
     """Return a hint at folders below this one that have snapshots, as those of a sweep's runs; empty without any."""
-    there = {str(file.parent) for depth in ("*", "*/*") for file in path.glob(f"{depth}/*model_*.pth")}
+    found = (file for depth in ("*", "*/*") for file in path.glob(f"{depth}/*model_*.pth"))
+    there = {str(file.parent) for file in found if file.resolve().is_relative_to(path.resolve())}
     return f"; there are snapshots in {min(there)}" if there else ""
 
 

@@ -23,7 +23,8 @@ from rainbow_iqn_apex.programs.evaluation.card import check_folder
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints
 from rainbow_iqn_apex.programs.sweep.runs import Run, State
-from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.inputs import TABLES, read_inputs
+from rainbow_iqn_apex.saber.report.program import write_report
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluatedEpisode,
     read_evaluation,
@@ -242,3 +243,24 @@ def test_a_video_is_no_other_file(folder: Path) -> None:
     for content in (b"root:x:0:0", b"", VIDEO[1:], VIDEO.replace(b"webm", b"text")):
         (folder / "pong_best_evaluation.webm").write_bytes(content)
         assert Results(folder).film("pong", "best") == b""
+
+
+def test_a_report_deletes_nothing_behind_a_link(folder: Path) -> None:
+    # Mutation: go on where the folder of the tables is a link.
+    private = folder.parent / "private"
+    private.mkdir()
+    (private / "accounts.csv").touch()
+    (folder / TABLES).symlink_to(private)
+    with pytest.raises(UserError, match=f"--output: {folder / TABLES} is a link"):
+        write_report([folder], folder)
+    assert (private / "accounts.csv").exists()
+
+
+def test_no_snapshot_outside_the_folder_is_proposed(folder: Path) -> None:
+    # Mutation: look behind links.
+    empty = folder.parent / "empty"
+    empty.mkdir()
+    (empty / "out").symlink_to(folder)
+    with pytest.raises(UserError) as caught:
+        snapshot.choose(empty, "pong")
+    assert "there are snapshots" not in str(caught.value)

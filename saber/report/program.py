@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, write_file
 from rainbow_iqn_apex.common.text import encodable
 from rainbow_iqn_apex.saber.report import method_tables, tables
@@ -83,6 +84,8 @@ def render_tables(results: Results) -> dict[str, str]:
 
 def _write_all(folder: Path, files: dict[str, str]) -> None:
     """Write the files, and remove those of an older report from the folder, which is no one else's."""
+    if folder.is_symlink():
+        raise UserError(f"--output: {folder} is a link, and old files of a report are deleted there; remove the link")
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
         if old.suffix in (".svg", ".csv", ".tex") and old.name not in files:
