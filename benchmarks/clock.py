@@ -41,7 +41,7 @@ from rainbow_iqn_apex.options.parser import path
 from rainbow_iqn_apex.saber.games import check_game
 from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog
+from rainbow_iqn_apex.saber.results.training_log import read_records
 
 _PREFIX = "clock-"
 _LOG_INTERVAL = 2500  # agent steps, a few seconds: a run stops at a line of its log
@@ -119,7 +119,7 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 raise RunError("--minutes, --frames: the run ends before, at --T-max")
             ahead = [mark for mark in ahead if mark not in reached]
             spent += passed[-1].seconds
-            records = TrainingLog(Path(folder, f"{args.game}.csv")).records
+            records = read_records(Path(folder, f"{args.game}.csv"))
             if not records:
                 raise RunError("no episode has ended; --minutes: give more of them")
             evaluation = _evaluate(args.episodes, Path(folder), drawn="stochastic" in settings)

@@ -26,7 +26,7 @@ from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
 from rainbow_iqn_apex.common.checkout import ROOT, commit
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog
+from rainbow_iqn_apex.saber.results.training_log import read_records
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
 _MOST_EPISODES = 3000  # before those that make a run's score
@@ -47,7 +47,7 @@ def train(name: str, game: str, seed: int, steps: int, port: int) -> dict[str, A
         # One line later, as the episodes of the last round are logged when the next one begins.
         passed = watch_start_script([*options, *place], lambda lines: lines[-1].steps > steps)
         seconds = time.monotonic() - begun
-        records = [it for it in TrainingLog(Path(folder, f"{parsed.task}.csv")).records if it.T_actors <= steps]
+        records = [it for it in read_records(Path(folder, f"{parsed.task}.csv")) if it.T_actors <= steps]
     episodes = [[record.T_actors, record.score_saber, record.length] for record in records]
     return described | {"agent_steps": steps} | _outcome(seconds, episodes, configuration.episodes, _clock(passed))
 

@@ -83,9 +83,9 @@ def read_regular(path: Path, folder: Path | None = None, most: int = MOST_BYTES)
     `most` is the largest size in bytes.
     """
     with named_in_errors(path), open_regular(path, folder or path.parent) as file:
-        if os.fstat(file.fileno()).st_size > most:
+        if (size := os.fstat(file.fileno()).st_size) > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
-        return file.read(most)
+        return file.read(size)  # not `most`, for which Python would take so much memory
 
 
 def open_own(path: Path, mode: str) -> IO[bytes]:

@@ -152,7 +152,7 @@ class LearnerGauges:
         evaluated = ("eval/mean_reward", "eval/mean_ep_length", "eval/episodes")
         values: dict[str, float] = {}
         for log, (score, length, count) in zip(self._results.logs, (names, evaluated), strict=False):
-            values[count] = len(log.records)
+            values[count] = log.episodes
             if newest := recent_score(log.records):
                 values |= {score: newest.score, length: newest.length}
                 if log is self._results.log and newest.before is not None:

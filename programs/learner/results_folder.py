@@ -26,6 +26,7 @@ from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
+from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task, mean_over
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
@@ -68,7 +69,7 @@ class ResultsFolder:
     @property
     def played(self) -> int:
         """Return the agent steps over all actors after which the newest episode ended, 0 without any."""
-        return max((record.T_actors for record in self.log.records), default=0)
+        return self.log.played
 
     @property
     def _evaluation_path(self) -> Path:
@@ -99,6 +100,8 @@ class ResultsFolder:
             raise UserError(f"--path-to-results: {error}: move it away") from error
         self._record = known.started(start) if known else RunRecord(self.game, self.action_repeat, 0, (start,))
         write_record(path, self._record)
+        for log in self.logs:
+            log.part(len(self.tasks))
 
     @property
     def _record_path(self) -> Path:
@@ -121,7 +124,9 @@ class ResultsFolder:
     def add_evaluations(self, records: Sequence[VersionedRecord]) -> None:
         """Log finished episodes of evaluation actors, and leave out those that the log has already."""
         if records:
-            self._evaluations = self._evaluations or EvaluationScores(self._evaluation_path)
+            if not self._evaluations:
+                self._evaluations = EvaluationScores(self._evaluation_path)
+                self._evaluations.part(len(self.tasks))
             self._evaluations.append(records)
 
     def evaluations_logged(self) -> dict[int, int]:
@@ -156,14 +161,13 @@ class ResultsFolder:
         if not now and time.monotonic() < self._next_plot:
             return
         count = len(self.tasks)
-        evaluations = self._evaluations.records if self._evaluations else ()
-        parts = parted(self.log.records, count), parted(evaluations, count)
-        for task, played, evaluated in zip(self.tasks, *parts, strict=True):
+        evaluations = self._evaluations.curves if self._evaluations else [ScoreCurve() for _ in range(count)]
+        for task, played, evaluated in zip(self.tasks, self.log.curves, evaluations, strict=True):
             name = self.game if count == 1 else f"{self.game}_{task.name}"
-            episodes = len(played) + len(evaluated)
+            episodes = played.episodes + evaluated.episodes
             if self._plotted.get(name, -1 if now else 0) != episodes:
                 path = self.folder / f"Reward_{name}.html"
-                write_file(path, render_reward_plot(played, task, self.action_repeat, evaluated).encode())
+                write_file(path, render_reward_plot(played, evaluated, task, self.action_repeat).encode())
                 self._plotted[name] = episodes
         self._next_plot = time.monotonic() + count * _PLOT_INTERVAL_S
 

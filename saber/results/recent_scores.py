@@ -8,7 +8,7 @@ from statistics import fmean
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 
-LOOKED_AT = 100_000  # episodes of all games: a run may log millions
+LOOKED_AT = 10_000  # episodes of all games: a run may log millions
 _LEAST = 5  # episodes in each half of a trend
 
 

@@ -11,12 +11,12 @@ from html import escape
 from typing import Any
 
 from rainbow_iqn_apex.common.text import counted
-from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecord
+from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE
 from rainbow_iqn_apex.saber.results.atari_scores import format_points
 from rainbow_iqn_apex.saber.results.colours import BLUE, MAGENTA, ORANGE, TEAL, band
 from rainbow_iqn_apex.saber.results.page import render_page
 from rainbow_iqn_apex.saber.results.reference_lines import ReferenceLines, reference_label, reference_lines, references
-from rainbow_iqn_apex.saber.results.summary import Moment, Summary, rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve, Summary
 from rainbow_iqn_apex.saber.results.task import Task
 
 _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
@@ -25,18 +25,16 @@ _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflo
 .paper #plot { height: 480px; }"""
 
 
-def render_reward_plot(
-    records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4, evaluations: Sequence[EpisodeRecord] = ()
-) -> str:
-    """Return the page of training `records` and of the `evaluations` of evaluation actors; equal ones give equal pages.
+def render_reward_plot(training: ScoreCurve, evaluations: ScoreCurve, task: Task, action_repeat: int = 4) -> str:
+    """Return the page of training episodes and of those of evaluation actors; equal ones give equal pages.
 
     `action_repeat` is the number of frames per agent step.
     """
-    moments, evaluated = rolling_summaries(records), rolling_summaries(evaluations)
+    moments, evaluated = training.moments, evaluations.moments
     title = f"{task.title}: training scores"
     sentences = [
-        _describe(moments, len(records), task, action_repeat),
-        _describe_evaluations(evaluated, len(evaluations)),
+        _describe(moments, training.episodes, task, action_repeat),
+        _describe_evaluations(evaluated, evaluations.episodes),
         _describe_references(task),
     ]
     summary = " ".join(filter(None, sentences))

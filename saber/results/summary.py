@@ -1,7 +1,7 @@
 """Statistics over the last 100 episodes, which are plotted."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -62,26 +62,37 @@ def rolling_summaries(records: Sequence[EpisodeRecord], max_moments: int = 1000)
 class ScoreCurve:
     """The rolling summaries of a log that grows, at up to `most` moments, in memory that does not grow with the log.
 
-    Of all but some thousands of the newest episodes, moments alone are kept: between `most` and twice as many.
+    Of all but some thousands of the newest episodes, moments alone are kept: between `most` and twice as many. The
+    curve depends on the episodes and their order alone, not on how many are added at once.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = 1000, records: Iterable[EpisodeRecord] = ()) -> None:
+        self.episodes = 0  # that were added
         self._most = most
         self._old: list[Moment] = []  # of the episodes before `_newest`, `_gap` agent steps apart
         self._gap = 0
         self._newest: list[EpisodeRecord] = []  # and, after `_old`, those before them that a score counts
-        self.moments: Sequence[Moment] = ()
+        self._moments: Sequence[Moment] | None = ()  # None: to be computed, which takes long
+        self.add(records)
 
-    def add(self, records: Sequence[EpisodeRecord]) -> None:
+    def add(self, records: Iterable[EpisodeRecord]) -> None:
         """Add the episodes that have come since."""
-        if not records:
-            return
-        self._newest = sorted([*self._newest, *records], key=_step)
-        if len(self._newest) > _MOST_KEPT:
-            self._fold(len(self._newest) - _OUT_OF_STEP)
-        moments = [*self._old, *self._summarise(self._newest)]
-        stops = _even_stops([_step(moment.newest) for moment in moments], self._most)
-        self.moments = [moments[stop - 1] for stop in stops]
+        for record in records:
+            self.episodes += 1
+            self._newest.append(record)
+            self._moments = None
+            if len(self._newest) > _MOST_KEPT:
+                self._newest.sort(key=_step)
+                self._fold(len(self._newest) - _OUT_OF_STEP)
+
+    @property
+    def moments(self) -> Sequence[Moment]:
+        """Return the summaries, the last one at the newest episode."""
+        if self._moments is None:
+            moments = [*self._old, *self._summarise(sorted(self._newest, key=_step))]
+            stops = _even_stops([_step(moment.newest) for moment in moments], self._most)
+            self._moments = [moments[stop - 1] for stop in stops]
+        return self._moments
 
     def _summarise(self, records: Sequence[EpisodeRecord]) -> list[Moment]:
         """Return the moments of these episodes that come after the old ones, as far apart as these are."""

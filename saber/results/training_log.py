@@ -1,15 +1,19 @@
 """The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from rainbow_iqn_apex.common.files import named_in_errors, read_regular, write_file
 from rainbow_iqn_apex.common.schema import parse
+from rainbow_iqn_apex.environments.entries import entry_of
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
+from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 
 Line = TypeVar("Line")  # a dataclass of numbers and words
 
@@ -28,7 +32,7 @@ HEADER = header_of(EpisodeRecord)
 
 
 class TrainingLog:
-    """The episodes of one run, on disk and in memory; the learner is the only writer.
+    """The episodes of one run: all on disk, and the newest and a curve in memory; the learner is the only writer.
 
         log = TrainingLog(folder / f"{game}.csv")
         new = log.append(records)      # on disk when the call returns
@@ -45,22 +49,40 @@ class TrainingLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: list[EpisodeRecord] = []  # in the file, and expected again
-        lines = _open_log(path, self.record_type)
-        self._set_records(lines)
-        self.size = path.stat().st_size  # bytes of the header and of the lines that are not expected again
+        content = _read_or_create(path, self.record_type)
+        self._begin(_each(content, path, self.record_type), 1)  # first: a foreign file is refused before it is cut
+        self.size = _cut_torn_line(path, content)  # bytes of the header and of the lines that are not expected again
 
-    def _set_records(self, lines: list[EpisodeRecord]) -> None:
-        self._records = lines
+    def _begin(self, lines: Iterable[EpisodeRecord], entries: int) -> None:
+        self.episodes = 0  # in the log, but for those that are expected again
+        self.played = 0  # the most agent steps over all actors after which one of them ended
+        self.curves = [ScoreCurve() for _ in range(entries)]
+        self._records: list[EpisodeRecord] = []
         self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
-        for record in self._records:
+        self._add(lines)
+
+    def _add(self, records: Iterable[EpisodeRecord]) -> None:
+        for record in records:
             key = (record.actor, record.env)
             self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
+            self.episodes += 1
+            self.played = max(self.played, record.T_actors)
+            self.curves[entry_of(record, len(self.curves))].add([record])
+            self._records.append(record)
+            if len(self._records) >= 2 * LOOKED_AT:
+                self._records = self._records[LOOKED_AT:]  # another list, as other threads may be reading this one
+
+    def part(self, entries: int) -> None:
+        """Keep a curve for each of so many games or environments that the run plays."""
+        if entries != len(self.curves):
+            content = read_regular(self.path)[: self.size]
+            self._begin(_each(content, self.path, self.record_type), entries)
 
     def go_back(self, size: int) -> None:
         """Expect again the episodes logged after the file had this `size`; ignore a number that was never its size."""
         content = read_regular(self.path)
         if content[:size].endswith(b"\n"):
-            self._set_records(parse_csv(content[:size], self.path, self.record_type))
+            self._begin(_each(content[:size], self.path, self.record_type), len(self.curves))
             header = header_of(self.record_type).encode()
             self._pending = parse_csv(header + b"\n" + content[size:], self.path, self.record_type)
             self.size = min(size, len(content))
@@ -71,11 +93,11 @@ class TrainingLog:
         if settled:
             self._pending = self._pending[len(settled) :]
             self.size += len(_format(settled))
-            self._set_records([*self._records, *settled])
+            self._add(settled)
 
     @property
     def records(self) -> Sequence[EpisodeRecord]:
-        """All episodes in the order of the file."""
+        """Return the newest episodes, at least `LOOKED_AT` if there are as many, in the order of the file."""
         return self._records
 
     def newest(self, actor: int, env: int) -> int | None:
@@ -93,8 +115,7 @@ class TrainingLog:
                 fresh.append(record)
         if fresh:
             self._write(fresh)
-            self._newest = newest
-            self._records += fresh
+            self._add(fresh)
         return fresh
 
     def _write(self, fresh: list[EpisodeRecord]) -> None:
@@ -138,8 +159,7 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else str(int(value) if float(value).is_integer() else float(value))
 
 
-def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
-    """Create the log, or read it and cut off a torn last line, which a process killed during a write has left."""
+def _read_or_create(path: Path, record_type: type[EpisodeRecord]) -> bytes:
     try:
         content = read_regular(path)
     except FileNotFoundError:
@@ -148,28 +168,39 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
     if header.startswith(content):  # new, empty, or torn within the header
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, header + b"\n")
-        return []
-    records = parse_csv(content, path, record_type)  # first: a foreign file is refused before anything is cut
+        return header + b"\n"
+    return content
+
+
+def _cut_torn_line(path: Path, content: bytes) -> int:
+    """Cut off a last line without its end, which a process killed during a write has left; return the file's size."""
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         with named_in_errors(path), path.open("r+b") as file:
             file.truncate(whole)
             os.fsync(file.fileno())
-    return records
+    return whole
 
 
 def parse_csv(content: bytes, path: Path, kind: type[Line]) -> list[Line]:
     """Return the lines of a CSV of episodes; raises ValueError with one that is no episode."""
-    first, *lines = content.split(b"\n")
+    return list(_each(content, path, kind))
+
+
+def _each(content: bytes, path: Path, kind: type[Line]) -> Iterator[Line]:
+    """Return the lines one by one, as a file may have millions; leave out what follows the last newline."""
+    lines = BytesIO(content)
+    first = lines.readline().removesuffix(b"\n")
     if first != (header := header_of(kind)).encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
-    found = []
-    for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
+    for number, whole in enumerate(lines, start=2):
+        if not whole.endswith(b"\n"):
+            return
+        line = whole[:-1]
         try:
-            found.append(_parse_cells(line.decode("ascii").split(","), kind))
+            yield _parse_cells(line.decode("ascii").split(","), kind)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
-    return found
 
 
 def _parse_cells(cells: list[str], kind: type[Line]) -> Line:

@@ -8,11 +8,11 @@ import pytest
 from rainbow_iqn_apex.saber.report.inputs import Label
 from rainbow_iqn_apex.saber.report.program import write_report
 from rainbow_iqn_apex.saber.results.colours import AGENTS
-from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.browser import Browser, needs_browser
 from tests.saber.report.logs import ATARI57, write_run
+from tests.saber.results.records import page_of
 
 pytestmark = [needs_browser, pytest.mark.slow]
 
@@ -91,7 +91,7 @@ def test_one_short_run(browser: Browser, tmp_path: Path) -> None:
 
 def test_the_plot_of_a_training_run(browser: Browser, tmp_path: Path) -> None:
     log = write_run(tmp_path, "pong", 1, 50_000)
-    (tmp_path / "Reward_pong.html").write_text(render_reward_plot(read_records(log), Task("pong")))
+    (tmp_path / "Reward_pong.html").write_text(page_of(read_records(log), Task("pong")))
     check_page(browser, tmp_path / "Reward_pong.html", 1, width=400, dark=False)
     check_page(browser, tmp_path / "Reward_pong.html", 1, width=1280, dark=True)
 

@@ -1,8 +1,12 @@
 """Episodes for the tests of logs and plots."""
 
 import random
+from collections.abc import Sequence
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
+from rainbow_iqn_apex.saber.results.summary import ScoreCurve
+from rainbow_iqn_apex.saber.results.task import Task
 
 
 def stream(count: int, seed: int = 0) -> list[EpisodeRecord]:
@@ -21,3 +25,10 @@ def stream(count: int, seed: int = 0) -> list[EpisodeRecord]:
             )
         )  # fmt: skip
     return records
+
+
+def page_of(
+    records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4, evaluations: Sequence[EpisodeRecord] = ()
+) -> str:
+    """Render the plot of these episodes."""
+    return render_reward_plot(ScoreCurve(records=records), ScoreCurve(records=evaluations), task, action_repeat)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.task import Task
 from tests.browser import Browser, needs_browser
-from tests.saber.results.records import stream
+from tests.saber.results.records import page_of, stream
 
 pytestmark = [needs_browser, pytest.mark.slow]
 
@@ -45,7 +44,7 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path) -> N
     # Mutations: `fetch` in the place of the frame, which a page of file:// may not use; no `uirevision`; no
     # `setInterval`; no `frame.remove()` at the beginning, so that frames pile up; the query of the address dropped.
     path, records = tmp_path / "Reward_pong.html", stream(400)
-    path.write_text(render_reward_plot(records[:200], Task("pong")))
+    path.write_text(page_of(records[:200], Task("pong")))
     with address_of(path, scheme) as url, Browser() as browser:
         browser.open(f"{url}?token=7#top", first="asked = []; setInterval = (call, ms) => asked.push([call.name, ms])")
         browser.wait_for("document.getElementById('plot').data")
@@ -59,7 +58,7 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path) -> N
         assert re.fullmatch(rf"{re.escape(url)}\?token=7&newest=\d+", address)
         browser.wait_for("frame === null")
         assert browser.value(marks) == 200, "nothing is new"
-        path.write_text(render_reward_plot(records, Task("pong")))
+        path.write_text(page_of(records, Task("pong")))
         browser.value("look()")
         browser.wait_for("frame === null")
         assert browser.value(marks) == 400
@@ -72,7 +71,7 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path) -> N
             browser.value("new Promise(after => setTimeout(after, 300))")
         assert browser.value(marks) == 400, "a file that has gone changes nothing"
         assert browser.value("document.querySelectorAll('iframe').length") == 1
-        path.write_text(render_reward_plot(records[:300], Task("pong")))
+        path.write_text(page_of(records[:300], Task("pong")))
         browser.value("look()")
         browser.wait_for("frame === null")
         assert browser.value(marks) == 300, "it is back"

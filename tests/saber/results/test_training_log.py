@@ -1,8 +1,12 @@
 import errno
+import gc
 import os
 import random
 import resource
+from bisect import bisect_right
+from copy import copy
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
+from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 from tests.saber.results.records import stream
 
@@ -220,3 +225,34 @@ def test_a_log_moved_away_does_not_come_back_without_its_header(tmp_path: Path) 
     with pytest.raises(FileNotFoundError):
         log.append([RECORD])
     assert not path.exists()
+
+
+def held() -> int:
+    """Count the episodes that are in memory."""
+    return sum(type(each) is EpisodeRecord for each in gc.get_objects())
+
+
+def test_the_memory_of_a_log_and_its_curve_does_not_grow_with_the_episodes(tmp_path: Path) -> None:
+    """A learner plays 100 000 episodes, and another one resumes; the curve is that of all of them."""
+    # Mutations: keep all records; let the curve keep them; fold what is added at once as a whole.
+    path, records = tmp_path / "pole.csv", stream(100_000)
+    grown = TrainingLog(path)
+    for first in range(0, len(records), 5000):
+        grown.append([copy(record) for record in records[first : first + 5000]])
+    assert grown.curves[0].moments and held() - len(records) < 30_000
+    before = held()
+    resumed = TrainingLog(path)
+    assert resumed.curves[0].moments and held() - before < 30_000
+    assert (resumed.episodes, resumed.played) == (len(records), max(record.T_actors for record in records))
+    assert list(resumed.records) == list(grown.records) == records[-len(resumed.records) :]
+    assert read_records(path) == records, "the file is complete"
+    assert resumed.curves[0].moments == grown.curves[0].moments, "however many episodes are added at once"
+    drawn, ordered = resumed.curves[0].moments, sorted(records, key=lambda record: record.T_actors)
+    steps = [record.T_actors for record in ordered]
+    assert 500 <= len(drawn) <= 1000 and drawn[-1].newest.T_actors == steps[-1]
+    gaps = [after.newest.T_actors - before.newest.T_actors for before, after in pairwise(drawn)]
+    assert max(gaps) < 1.1 * steps[-1] / 500
+    stops = [bisect_right(steps, moment.newest.T_actors) for moment in drawn]
+    exact = [rolling_summaries(ordered[max(0, stop - 100) : stop])[-1].summary for stop in stops]
+    differ = sum(moment.summary != summary for moment, summary in zip(drawn, exact, strict=True))
+    assert differ < len(drawn) / 50, "episodes that end at the same step may be folded apart"
