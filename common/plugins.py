@@ -21,6 +21,7 @@ import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import CALLED_FROM
+from rainbow_iqn_apex.common.signals import STOP_SIGNALS
 from rainbow_iqn_apex.common.text import name_error
 
 
@@ -81,7 +82,6 @@ def _folders() -> list[str]:
 
 # --- settings of the process ---
 
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NUMBERS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
@@ -176,7 +176,7 @@ def _set_signals(kept: _Signals) -> None:
     """Set handlers, also those that C code may have replaced: Python would not notice."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)
     for number, handler in kept.handlers.items():
-        is_ours = callable(handler) or number in _STOPS
+        is_ours = callable(handler) or number in STOP_SIGNALS
         if handler is not None and (is_ours or signal.getsignal(number) is not handler):
             signal.signal(number, handler)
     signal.set_wakeup_fd(kept.wakeup_fd, warn_on_full_buffer=False)

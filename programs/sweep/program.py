@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.signals import describe_end
 from rainbow_iqn_apex.options import command_line, completion, version
 from rainbow_iqn_apex.options.parser import Parser, devices, path, port
 from rainbow_iqn_apex.programs.stop_request import StopRequest
@@ -118,5 +119,5 @@ def _report(runs: Sequence[Run], folder: Path, view: View) -> None:
         return
     command = [sys.executable, "-m", "rainbow_iqn_apex.saber_report", *map(str, found), "--output", f"{folder}/report"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    for line in (done.stderr if done.returncode else done.stdout).splitlines()[-1:]:
-        view.say(line)
+    lines = (done.stderr if done.returncode else done.stdout).splitlines()
+    view.say(lines[-1] if lines else f"the report {describe_end(done.returncode)}")
