@@ -118,6 +118,9 @@ def find_server(host: str, port: int, url: str, environment: Mapping[str, str]) 
     `host` and `port` count only without a URL. Raises UserError, which names the faulty option or variable.
     """
     given = {name: value for name, value in environment.items() if value}
+    for name in (*OF_A_SERVER, SENTINEL_USERNAME, SENTINEL_PASSWORD):
+        if given.get(name, "").endswith("\r"):
+            raise UserError(f"{name}: ends in a carriage return: convert the file that sets it from CRLF to LF")
     source = URL_OPTION if url else URL
     url = url or given.get(URL, "")
     parts = _parse(url, source) if url else _Parts(host, port, 0, False, None, None)

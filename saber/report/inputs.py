@@ -185,4 +185,4 @@ def _is_in(link: Path, root: Path) -> bool:
 
 def _first_line(path: Path, folder: Path) -> str:
     with open_regular(path, folder) as file:
-        return file.readline(_LONGEST_HEADER).rstrip(b"\n").decode(errors="replace")
+        return file.readline(_LONGEST_HEADER).rstrip(b"\r\n").decode(errors="replace")

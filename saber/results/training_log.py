@@ -191,6 +191,8 @@ def _each(content: bytes, path: Path, kind: type[Line]) -> Iterator[Line]:
     """Return the lines one by one, as a file may have millions; leave out what follows the last newline."""
     lines = BytesIO(content)
     first = lines.readline().removesuffix(b"\n")
+    if first.endswith(b"\r"):
+        raise ValueError(f"{path}: its lines end in CRLF, as some editors write them; convert it to LF")
     if first != (header := header_of(kind)).encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
     for number, whole in enumerate(lines, start=2):

@@ -173,3 +173,11 @@ def test_an_encrypted_key_is_refused_and_not_asked_for(tmp_path: Path) -> None:
 def test_passwords_of_urls_are_hidden() -> None:
     assert hide_passwords(f"a redis://u:{SECRET}@there:7000 b") == "a redis://***@there:7000 b"
     assert hide_passwords("mail a@b, see redis://there") == "mail a@b, see redis://there"
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL", "REDIS_PASSWORD", "REDIS_SENTINEL_PASSWORD"])
+def test_a_variable_from_a_file_with_other_line_ends_is_named(name: str) -> None:
+    # Mutation: take the carriage return for a part of the password.
+    with pytest.raises(UserError, match=f"^{name}: ends in a carriage return: convert the file that sets it") as caught:
+        find_server("localhost", 6379, "", {name: "redis://s3cret\r"})
+    assert "s3cret" not in str(caught.value)

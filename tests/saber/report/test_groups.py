@@ -77,6 +77,17 @@ def test_one_label_for_other_settings_names_them(tmp_path: Path) -> None:
     assert found == ["mine (agent Rainbow-IQN)", "mine (agent Rainbow)"]
 
 
+def test_a_log_with_other_line_ends_is_named(tmp_path: Path) -> None:
+    # Mutations: take it for no log; name its header, which looks right.
+    write_run(tmp_path, "pong", 1, 5000, **IQN)
+    log = tmp_path / "pong.csv"
+    log.write_bytes(log.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.raises(
+        UserError, match=r"pong\.csv: its lines end in CRLF, as some editors write them; convert it to LF"
+    ):
+        read_inputs([tmp_path], ())
+
+
 def test_a_label_is_split_where_a_folder_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lr=0.1").mkdir()
