@@ -150,7 +150,7 @@ class Exchange:
             raise ValueError(f"{name} cannot be played: {error}") from error
         self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
         self._name, self._show, self._where = name, view.show, where
-        self._space, self._rows = observations, 0
+        self._space, self._rows, self._is_beyond = observations, 0, False
 
     def native(self, action: Any) -> Any:
         """Return what an agent chose as the environment takes it; raises ValueError for what it cannot choose."""
@@ -161,7 +161,7 @@ class Exchange:
         self._rows += 1
         try:
             if self._rows <= _CHECKED_FIRST or not self._rows % _CHECKED_EVERY:
-                check_inside(self._space, obs)
+                self._note(check_inside(self._space, obs))
             shown = self._show(obs)
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             why = f"its observation is none of its space ({one_line(error)}); mend the environment"
@@ -170,6 +170,12 @@ class Exchange:
             if found := flaw(part, self.spec.parts):
                 self._refuse(f"its observation holds {found}")
         return shown
+
+    def _note(self, beyond: str) -> None:
+        """Print, once, that a number is beyond the bounds of its space."""
+        if beyond and not self._is_beyond:
+            self._is_beyond = True
+            print(f"{self._name}: {self._where()}its observation leaves its space ({beyond}), and is used as it is")
 
     def gained(self, reward: Any) -> float:
         """Return a reward; raises RunError for one that no replay takes."""

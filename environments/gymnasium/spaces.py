@@ -74,37 +74,38 @@ def view_of(space: spaces.Space[Any]) -> View:
     return view
 
 
-def check_inside(space: spaces.Space[Any], obs: Any, name: str = "") -> None:
+def check_inside(space: spaces.Space[Any], obs: Any, name: str = "") -> str:
     """Raise ValueError for an observation outside its space, `name` within an observation of several parts.
 
     Unlike `contains` of Gymnasium, this admits any dtype whose numbers the space has: float64 where it has float32, or
-    a list of whole numbers where it has bytes.
+    a list of whole numbers where it has bytes. Floats beyond the bounds of a Box are admitted, too, as networks get
+    them unchanged, and environments such as LunarLander have them: returns which, empty if there are none.
     """
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, Mapping) or obs.keys() != space.spaces.keys():
             found = sorted(map(str, obs)) if isinstance(obs, Mapping) else type(obs).__name__
             raise ValueError(f"{name}expected the keys {sorted(map(str, space.spaces))}, got {one_line(found)}")
-        for key, inner in space.spaces.items():
-            check_inside(inner, obs[key], f"{name}{key}: ")
-    elif isinstance(space, spaces.Tuple):
+        notes = [check_inside(inner, obs[key], f"{name}{key}: ") for key, inner in space.spaces.items()]
+        return next(filter(None, notes), "")
+    if isinstance(space, spaces.Tuple):
         if not isinstance(obs, tuple | list) or len(obs) != len(space.spaces):
             raise ValueError(f"{name}expected {len(space.spaces)} parts, got {one_line(obs)}")
-        for place, inner in enumerate(space.spaces):
-            check_inside(inner, obs[place], f"{name}{place}: ")
-    elif _is_text(space):
+        notes = [check_inside(inner, obs[place], f"{name}{place}: ") for place, inner in enumerate(space.spaces)]
+        return next(filter(None, notes), "")
+    if _is_text(space):
         if not space.contains(obs):
             raise ValueError(f"{name}expected {one_line(space)}, got {one_line(obs)!r}")
-    elif why := _outside(space, np.asarray(obs)):
-        raise ValueError(f"{name}{why}")
+        return ""
+    return _check_numbers(space, np.asarray(obs), name)
 
 
-def _outside(space: spaces.Space[Any], numbers: Array) -> str:
-    """Return why numbers are none of a space without spaces within; empty if they are."""
+def _check_numbers(space: spaces.Space[Any], numbers: Array, name: str) -> str:
+    """Check numbers of a space without spaces within, as `check_inside`."""
     if numbers.shape != space.shape or numbers.dtype.kind not in "uifb":
-        return f"expected {space.dtype} {space.shape}, got {numbers.dtype} {numbers.shape}"
+        raise ValueError(f"{name}expected {space.dtype} {space.shape}, got {numbers.dtype} {numbers.shape}")
     is_whole = space.dtype is not None and space.dtype.kind != "f"
     if is_whole and numbers.dtype.kind == "f" and (numbers != np.rint(numbers)).any():
-        return f"expected whole numbers, got {one_line(numbers)}"
+        raise ValueError(f"{name}expected whole numbers, got {one_line(numbers)}")
     low, high = _bounds(space)
     if not ((numbers < low) | (numbers > high)).any():  # false for NaN, which `flaw` names
         return ""
@@ -114,9 +115,10 @@ def _outside(space: spaces.Space[Any], numbers: Array) -> str:
     with np.errstate(invalid="ignore"):  # of two infinite ones
         past = np.maximum(low - found, found - high)
     place = int(np.nanargmax(past))
-    if not is_whole and past[place] <= _ROUNDING * (1 + abs(found[place])):
-        return ""
-    return f"{found[place]:.12g} as number {place}, which goes from {low[place]:.12g} to {high[place]:.12g}"
+    beyond = f"{name}{found[place]:.12g} as number {place}, which goes from {low[place]:.12g} to {high[place]:.12g}"
+    if is_whole:
+        raise ValueError(beyond)
+    return beyond if past[place] > _ROUNDING * (1 + abs(found[place])) else ""
 
 
 def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:

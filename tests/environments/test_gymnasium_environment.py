@@ -1,6 +1,7 @@
 """What is Gymnasium's own: spaces, the two ends of an episode, and what cannot be continued."""
 
 import importlib.util
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, SupportsFloat
@@ -229,8 +230,6 @@ OUTSIDE = [
     (BYTES, [[0, 1, 2]]),
     (BYTES, ["0", "1", "2"]),
     (BYTES, None),
-    (PLACE, np.array([1.5, 3], np.float32)),
-    (PLACE, np.array([1.000001, -0.5])),  # the first by rounding alone
     (THREE, np.array([1])),
     (THREE, np.array([0, 1, 3])),
     (spaces.Discrete(3, start=-1), 2),
@@ -300,6 +299,23 @@ def test_the_first_hundred_rows_and_one_in_a_thousand_are_compared_with_their_sp
             environment.step(0)
         with pytest.raises(RunError, match="is none of its space"):
             environment.step(0)
+
+
+def test_floats_beyond_their_bounds_are_used_and_named_once(
+    scripted: MakeScripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutations: end the actor, as LunarLander would end it; name them in each row; or not at all.
+    space = spaces.Dict(coin=COIN, place=PLACE)
+    rounded, beyond = ({"coin": 1, "place": np.array([first, 0.5], np.float32)} for first in (1.000001, 1.5))
+    environment = scripted(space, [rounded, beyond, beyond])
+    environment.reset()
+    assert capsys.readouterr().out == ""
+    rows = [environment.step(0) for _ in range(2)]
+    assert [row.obs[-2] for row in rows] == [1.5, 1.5]
+    printed = capsys.readouterr().out
+    assert re.findall(r"at step (\d) .* leaves its space \(place: 1.5 as number 0, ", printed) == ["1"]
+    with pytest.raises(RunError, match="is none of its space"):
+        scripted(space, [beyond | {"coin": 2}]).reset()
 
 
 @pytest.mark.parametrize("reward", [None, "1", [1.0, 2.0], np.zeros(0), np.full((2, 1), 3), 2**70, 1j])
