@@ -1,6 +1,7 @@
 """How every program begins and ends: the command line first, then the imports that take seconds, then the work."""
 
 import os
+import re
 import sys
 import threading
 import time
@@ -115,9 +116,22 @@ def _work(run: Main, arguments: Args, program: str) -> None:
         sys.exit(1)
     except Stopped:
         pass
+    except (MemoryError, RuntimeError) as error:
+        if not (found := _lack_of_memory(error)):
+            raise
+        way = "raise the limit of memory (ulimit -v, or a container's), or choose a smaller --memory-capacity"
+        print(f"{program}: there is too little memory: {found}; {way}", file=sys.stderr)
+        sys.exit(1)
     except SystemExit as error:
         print(f"{program}: {name_exit(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _lack_of_memory(error: MemoryError | RuntimeError) -> str:
+    """Return the first line of an error by which Python, NumPy or PyTorch report a lack of memory; empty: another."""
+    text = (str(error) or type(error).__name__).splitlines()[0]
+    is_lack = isinstance(error, MemoryError) or re.search(r"new thread|allocate memory|out of memory", str(error))
+    return text if is_lack else ""
 
 
 def _imported(place: str) -> Any:

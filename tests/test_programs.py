@@ -177,6 +177,37 @@ def test_too_small_a_memory_limit_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("import numpy; numpy.zeros(1 << 50)", "Unable to allocate 8.00 PiB "),
+        ("import torch; torch.zeros(1 << 58)", ""),
+        ('raise RuntimeError("can\'t start new thread")', "can't start new thread; "),
+        ("raise MemoryError", "MemoryError; "),
+    ],
+)
+def test_a_lack_of_memory_while_a_program_works_is_one_line(tmp_path: Path, body: str, told: str) -> None:
+    # Mutations: catch it while modules load alone; catch MemoryError alone.
+    (tmp_path / "large.py").write_text(f"def main(args, stop):\n    {body}\n")
+    launch = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom rainbow_iqn_apex.programs import launch\n"
+    ended = run_program("-c", f"{launch}launch.run_program('large:main', 'launch_learner.py', '')")
+    (line,) = ended.errors.splitlines()
+    assert ended.code == 1 and line.startswith(f"launch_learner.py: there is too little memory: {told}")
+    assert "ulimit -v" in line
+
+
+@pytest.mark.redis
+def test_a_learner_in_too_small_a_memory_limit_ends_with_one_line(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    words = f"--port-redis {redis_port} --run-name {run_name} --path-to-results {tmp_path} --env gymnasium:CartPole-v1"
+    words += " --history-length 1 --hidden-size 8 --disable-cuda --memory-capacity 90000000 --force"
+    limited = f"ulimit -v 2500000; exec '{sys.executable}' launch_learner.py {words}"  # kilobytes
+    code, _, errors = run_program("-c", limited, program="bash")
+    (line,) = errors.splitlines()
+    assert code == 1 and line.startswith("launch_learner.py: there is too little memory: ")
+
+
+@pytest.mark.parametrize(
     ("module", "told"),
     [("missing", "No module named 'missing'"), ("full", "MemoryError (is a memory limit too small, see ulimit -v?)")],
 )
