@@ -77,7 +77,7 @@ def test_the_file_may_choose_the_preset(file: Path) -> None:
         ("lr_IQN: 5e-5", "lr_IQN", 5e-5),  # which YAML takes for a text
         ("seed: 010", "seed", 10),  # which YAML takes for 8
         ("run_name: no", "run_name", "no"),
-        ("run_name: 1:30", "run_name", "1:30"),
+        ("record: 1:30", "record", Path("1:30").absolute()),
         ("run_name: 2020-02-31", "run_name", "2020-02-31"),
         ("run_name: grün", "run_name", "grün"),
         ("run_name: ''", "run_name", ""),
