@@ -250,7 +250,7 @@ def start(words: str) -> start_options.StartOptions:
 
 def test_the_start_script_hands_the_file_on(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
-    file.write_text("preset: paper\nnb_actor: 2\nport_redis: 7000\ngpu_number: 1\n")
+    file.write_text("preset: paper\nnb_actor: 2\nport_redis: 7000\ngpu_number: 1\ndisable_cuda: 1\n")
     found = start(f"--config {file} --game pong")
     assert found.preset_chosen == "", "the file has chosen"
     assert (found.args.nb_actor, found.server.port) == (2, 7000)
