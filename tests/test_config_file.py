@@ -266,7 +266,7 @@ def test_the_start_script_hands_the_file_on(file: Path, monkeypatch: pytest.Monk
         file.write_text(f"{text}\npreset: paper\n")
         with pytest.raises(UserError) as caught:
             start(f"--config {file}")
-        assert str(caught.value).startswith(f"{file}: {error}")
+        assert str(caught.value).startswith(f"{file.name}: {error}")
 
 
 def test_the_command_for_another_process_names_the_file_alone(file: Path) -> None:
