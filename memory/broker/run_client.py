@@ -67,7 +67,7 @@ def _refuse_other_version(record: RunStatus, name: str) -> None:
 
 def follow(client: Client, keys: Keys) -> RunStatus | None:
     """Return the run's record; raises RunOver if the learner has left in good order, or leads another run now."""
-    return believed(client, lambda: _follow(client, keys), RunOver, RunError)
+    return believed(client, lambda: _follow(client, keys), RunOver, RunError, UserError)
 
 
 def _follow(client: Client, keys: Keys) -> RunStatus | None:
