@@ -185,7 +185,10 @@ def read_evaluation_record(path: Path, folder: Path | None = None) -> Evaluation
     """Read the JSON of an evaluation; raises ValueError for any other file, OSError as `read_regular`."""
     content = read_regular(path, folder, MOST_RECORD_BYTES)
     try:
-        return schema.parse_record(schema.parse_json(content), EvaluationRecord)
+        values = schema.parse_json(content)
+        if isinstance(values, dict):
+            values.setdefault("acting", None)  # which earlier releases did not write
+        return schema.parse_record(values, EvaluationRecord)
     except ValueError as error:
         raise ValueError(f"{path}: not an evaluation's record ({error})") from error
 

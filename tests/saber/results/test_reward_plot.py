@@ -117,7 +117,7 @@ def test_a_long_run_is_drawn_quickly() -> None:
     page = page_of(records, Task("pong"))
     assert time.process_time() - start < 2
     traces = traces_of(page)
-    assert len(traces["mean"]["x"]) == len(traces["mean"]["y"]) == 1000
+    assert 900 < len(traces["mean"]["x"]) == len(traces["mean"]["y"]) <= 1000
 
 
 def test_lines_of_the_games_references_are_drawn() -> None:

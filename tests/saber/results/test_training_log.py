@@ -3,11 +3,13 @@ import gc
 import os
 import random
 import resource
+import stat
 from bisect import bisect_right
 from copy import copy
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,8 @@ def test_an_error_of_the_disk_names_the_file(tmp_path: Path, monkeypatch: pytest
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert read_records(path) == [RECORD]
+    unreadable = SimpleNamespace(st_mode=stat.S_IFREG, st_size=1)
+    monkeypatch.setattr(os, "fstat", lambda _: unreadable)  # of a file whose first byte cannot be read
     with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):
         read_records(Path("/proc/self/mem"))
 
