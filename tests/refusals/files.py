@@ -59,8 +59,9 @@ def _logs(header: str, line: bytes, more: list[bytes], other: bytes) -> Refused:
     ):
         wrong.append(b",".join([*cells[:place], cell, *cells[place + 1 :]]))
     wrong += [line.replace(b"game_over", end) for end in (b"game over", b"fin\xe9", b"x" * 65)]
-    headers = [b"step,score\n1,2\n", b"my notes", header.encode() + b"\r\n", b"\n", other]
+    headers = [b"step,score\n1,2\n", b"my notes", b"\n", other]
     return {
+        r"\.csv: its lines end in CRLF": [header.encode() + b"\r\n"],
         r"\.csv, line 1: expected the header": headers,
         r"\.csv, line 3: .* is not an episode": [whole + bad + b"\n" + b"1,2" for bad in wrong],
     }  # fmt: skip
