@@ -83,7 +83,7 @@ def rewrite_file(client: Client) -> None:
     for server in client.servers():
         try:
             if server.info("persistence")["aof_enabled"] == 1:
-                server.bgrewriteaof()
+                server.once("BGREWRITEAOF")  # without another connection to ask again, which may not be had then
         except ResponseError as error:
             if "in progress" not in str(error):
                 print(f"The Redis server does not write its append-only file anew: {error}", flush=True)

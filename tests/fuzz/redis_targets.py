@@ -24,8 +24,9 @@ ALLOWED = (RunError, UserError, Stopped, BrokerError, NumberTakenError)
 
 def redis_targets(port: int) -> dict[str, Target]:
     """The record of a run with wrong values, and values of wrong kinds under each key."""
-    client = connect("127.0.0.1", port)
-    return {"run record": _record(client), "Redis values": _values(client)}
+    client = connect(*(server := ("127.0.0.1", port)))
+    targets = {"run record": _record(client), "Redis values": _values(client)}
+    return {name: target._replace(server=server) for name, target in targets.items()}
 
 
 def _record(client: Client) -> Target:

@@ -14,3 +14,4 @@ class Target(NamedTuple):
     read: Callable[[bytes], Any]
     use: Callable[[Any], None]
     allowed: tuple[type[Exception], ...]
+    server: tuple[str, int] | None = None  # that `read` may connect to, as after a reply that is not believed

@@ -258,7 +258,7 @@ def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         short.setattr("rainbow_iqn_apex.memory.broker.connection._PROBE_S", 1.0)
         check_refused(listener.port)
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 1.0)
-    with Dripping(well=1) as listener, closing(connect("127.0.0.1", listener.port)) as client:
+    with Dripping(well=3) as listener, closing(connect("127.0.0.1", listener.port)) as client:  # both SELECT, and INFO
         clock = Clock()
         with pytest.raises(RunError, match="tried for 1 sec, stays away: Timeout reading"):
             client.get("key")
