@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -178,6 +179,23 @@ def test_the_learner_counts_games_apart(tmp_path: Path) -> None:
     assert line == (
         "scores pong -20.00 level with -20.00, breakout 1.30 level with 1.30, means of up to 100 episodes of each"
     )
+
+
+def test_a_rare_game_counts_as_much_as_one_with_many_more_episodes(tmp_path: Path) -> None:
+    # Mutation: look at the newest 10 000 episodes of both together.
+    args = parsed("--game pong,breakout --nb-actor 2")
+    records = [
+        EpisodeRecord(T_learner=n, actor=int(n % 110 > 0), episode=n, score_saber=n % 110 / 10, end="stuck")
+        for n in range(12_000)
+    ]
+    means = [fmean([one.score_saber for one in records if one.actor == actor][-100:]) for actor in (0, 1)]
+    for _ in range(2):  # and resumed
+        with ResultsFolder(tmp_path, args.task, 4) as results:
+            results.begin(Start(args.settings, {}, "abc1234"), afresh=True)
+            results.log.append(records)
+            expected = mean_over(list(zip(results.tasks, means, strict=True)))
+            assert results.mean_score(12_000) == pytest.approx(expected)
+            assert "pong 0.00 level" in Summary(args, Progress("run"), results.log, 4).score()
 
 
 def test_a_report_keeps_games_apart_and_several_at_once_from_one(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
             with damage_named(saved.path):
                 learner.resume(saved)
         del saved  # the run may take weeks, and of a large network this is gigabytes
-        has_score = bool(reports.log.records)
+        has_score = bool(reports.log.episodes)
         _describe(args, expectations(args.described, learns=progress.T_learner > 0, has_score=has_score))
         if note := few_rows(args, agent):
             print(note, flush=True)
@@ -179,7 +179,7 @@ def _saved_run(args: Args, reports: ResultsFolder, team: Team) -> SavedRun | Non
         if not args.synchronize_actors_with_learner:  # in lockstep the run comes to the same means again
             reports.keep_best(saved.progress.run_id)
         return saved
-    if full := next((log for log in reports.logs if log.records), None):
+    if full := next((log for log in reports.logs if log.episodes), None):
         raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
     return None
 

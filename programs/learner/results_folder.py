@@ -15,7 +15,6 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, lock_file, write_file
 from rainbow_iqn_apex.common.schema import parse_record
-from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.learner_client import begun_as
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
@@ -23,7 +22,6 @@ from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
-from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
@@ -148,12 +146,13 @@ class ResultsFolder:
 
         A killed learner has logged more than its checkpoint holds: a resumed run finds episodes of later steps logged.
         """
-        earlier = (record for record in reversed(self.log.records) if record.T_learner < t_learner)
-        count = len(self.tasks)
-        newest = parted(list(islice(earlier, SCORE_EPISODES if count == 1 else LOOKED_AT)), count)
+        earlier = (
+            (it.score_saber for it in reversed(played) if it.T_learner < t_learner) for played in self.log.recent
+        )
+        newest = [list(islice(scores, SCORE_EPISODES)) for scores in earlier]
         if min(map(len, newest)) < SCORE_EPISODES:
             return None
-        means = (fmean(record.score_saber for record in played[:SCORE_EPISODES]) for played in newest)
+        means = map(fmean, newest)
         return mean_over(list(zip(self.tasks, means, strict=True)))
 
     def plot(self, *, now: bool = False) -> None:

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.programs.evaluation.settings import RULES
 from rainbow_iqn_apex.programs.learner.gauges import RATE_S, REMAINING_S
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.output_lines import RESULT
-from rainbow_iqn_apex.saber.results.recent_scores import RecentScore, recent_scores
+from rainbow_iqn_apex.saber.results.recent_scores import RecentScore, recent_score
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 _SHOWN = 4  # games in a line
@@ -71,7 +71,7 @@ class Summary:
     def score(self) -> str:
         """Return the score of the newest training episodes, and its trend."""
         tasks = [played.task for played in map(self._args.entry, range(len(self._args.entries)))]
-        newest = recent_scores(self._log.records, len(tasks))
+        newest = list(map(recent_score, self._log.recent))
         if len(tasks) > 1:
             return _by_game(tasks, newest)
         return _described(newest[0]) if newest[0] else "no episode yet"

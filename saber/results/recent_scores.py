@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import fmean
 
-from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 
-LOOKED_AT = 10_000  # episodes of all games: a run may log millions
 _LEAST = 5  # episodes in each half of a trend
 
 
@@ -22,20 +19,12 @@ class RecentScore:
     before: float | None  # mean score of earlier ones; None while there are too few for a trend
 
 
-def recent_scores(records: Sequence[EpisodeRecord], entries: int) -> list[RecentScore | None]:
-    """Return what the newest episodes of each of several entries score, among the newest of all."""
-    if entries == 1:
-        return [recent_score(records)]
-    newest = list(islice(reversed(records), LOOKED_AT))
-    return [recent_score(played) for played in parted(newest[::-1], entries)]
-
-
 def recent_score(records: Sequence[EpisodeRecord]) -> RecentScore | None:
     """Return what the newest of these episodes score, None if there are none; another thread may append meanwhile.
 
     `before` is the mean of as many episodes before the newest 100. Of fewer than 200 it is that of the older half.
     """
-    found = list(islice(reversed(records), 2 * SCORE_EPISODES))
+    found = list(records)[-2 * SCORE_EPISODES :][::-1]  # a deque must not grow while one goes through it
     if not found:
         return None
     newest, half = found[:SCORE_EPISODES], len(found) // 2

@@ -44,21 +44,6 @@ class Moment:
     summary: Summary  # of fewer than 100 episodes at the start of a run
 
 
-def rolling_summaries(records: Sequence[EpisodeRecord], max_moments: int = 1000) -> list[Moment]:
-    """Summarise the last 100 episodes at up to `max_moments` moments, the last one at the newest episode.
-
-    Episodes of different actors may be logged slightly out of step, so they are ordered by agent step first. The
-    moments are even in agent steps: evenly chosen episodes would crowd where episodes are short.
-    """
-    ordered = sorted(records, key=_step)
-    moments = []
-    for stop in _even_stops([record.T_actors for record in ordered], max_moments):
-        last = ordered[max(0, stop - SCORE_EPISODES) : stop]
-        longest = max(last, key=lambda record: record.length)
-        moments.append(Moment(last[-1], longest, _summarise(last)))
-    return moments
-
-
 class ScoreCurve:
     """The rolling summaries of a log that grows, at up to `most` moments, in memory that does not grow with the log.
 
@@ -94,11 +79,20 @@ class ScoreCurve:
             self._moments = [moments[stop - 1] for stop in stops]
         return self._moments
 
-    def _summarise(self, records: Sequence[EpisodeRecord]) -> list[Moment]:
-        """Return the moments of these episodes that come after the old ones, as far apart as these are."""
-        span = _step(records[-1]) - _step(records[0])
-        found = rolling_summaries(records, 2 + span // self._gap if self._gap else self._most)
-        return [moment for moment in found if not self._old or _step(moment.newest) > _step(self._old[-1].newest)]
+    def _summarise(self, ordered: Sequence[EpisodeRecord]) -> list[Moment]:
+        """Return the moments of these episodes that come after the old ones, as far apart as these.
+
+        Actors may log their episodes slightly out of step, so these are ordered by agent step. The moments are even in
+        agent steps: evenly chosen episodes would crowd where episodes are short.
+        """
+        span = _step(ordered[-1]) - _step(ordered[0])
+        after = _step(self._old[-1].newest) if self._old else -1
+        moments = []
+        for stop in _even_stops(list(map(_step, ordered)), 2 + span // self._gap if self._gap else self._most):
+            last = ordered[max(0, stop - SCORE_EPISODES) : stop]
+            if _step(last[-1]) > after:
+                moments.append(Moment(last[-1], max(last, key=lambda record: record.length), _summarise(last)))
+        return moments
 
     def _fold(self, count: int) -> None:
         """Keep the moments of the first `count` of the newest episodes in the place of the episodes."""

@@ -1,20 +1,26 @@
 """The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
 
 import os
+import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from io import BytesIO
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, BinaryIO, ClassVar, TypeVar
 
-from rainbow_iqn_apex.common.files import named_in_errors, read_regular, write_file
+from rainbow_iqn_apex.common.files import named_in_errors, open_regular, read_regular, replace_file, write_file
 from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.environments.entries import entry_of
-from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.recent_scores import LOOKED_AT
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 
+_KEPT = 10_000  # newest episodes in memory, over all games; a learner may log millions
+_KEPT_OF_EACH = 1000  # of a run of many games
+_LONGEST_LINE = 1000  # bytes
+_BLOCK = 1 << 20  # bytes
 Line = TypeVar("Line")  # a dataclass of numbers and words
 
 
@@ -49,17 +55,32 @@ class TrainingLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: list[EpisodeRecord] = []  # in the file, and expected again
-        content = _read_or_create(path, self.record_type)
-        self._begin(_each(content, path, self.record_type), 1)  # first: a foreign file is refused before it is cut
-        self.size = _cut_torn_line(path, content)  # bytes of the header and of the lines that are not expected again
+        self._create()
+        self._begin(1, sys.maxsize)  # first: a foreign file is refused before it is cut
+        self.size = _cut_torn_line(path)  # bytes of the header and of the lines that are not expected again
 
-    def _begin(self, lines: Iterable[EpisodeRecord], entries: int) -> None:
+    def _create(self) -> None:
+        header, found = f"{header_of(self.record_type)}\n".encode(), b""
+        with suppress(FileNotFoundError), named_in_errors(self.path), self._open() as file:
+            found = file.read(len(header))
+        if found != header and header.startswith(found):  # new, empty, or torn within the header
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(self.path, header)
+
+    def _open(self) -> BinaryIO:
+        return open_regular(self.path, self.path.parent)
+
+    def _begin(self, entries: int, size: int) -> None:
+        """Count the episodes in the first `size` bytes of the file."""
         self.episodes = 0  # in the log, but for those that are expected again
         self.played = 0  # the most agent steps over all actors after which one of them ended
         self.curves = [ScoreCurve() for _ in range(entries)]
-        self._records: list[EpisodeRecord] = []
+        kept = max(_KEPT // entries, _KEPT_OF_EACH)
+        self.recent = [deque[EpisodeRecord](maxlen=kept) for _ in range(entries)]  # the newest of each entry
+        self.records = deque[EpisodeRecord](maxlen=2 * SCORE_EPISODES)  # the newest of all
         self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
-        self._add(lines)
+        with named_in_errors(self.path), self._open() as file:
+            self._add(_each(file, self.path, self.record_type, end=size))
 
     def _add(self, records: Iterable[EpisodeRecord]) -> None:
         for record in records:
@@ -67,25 +88,26 @@ class TrainingLog:
             self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
             self.episodes += 1
             self.played = max(self.played, record.T_actors)
-            self.curves[entry_of(record, len(self.curves))].add([record])
-            self._records.append(record)
-            if len(self._records) >= 2 * LOOKED_AT:
-                self._records = self._records[LOOKED_AT:]  # another list, as other threads may be reading this one
+            entry = entry_of(record, len(self.curves))
+            self.curves[entry].add([record])
+            self.recent[entry].append(record)
+            self.records.append(record)
 
     def part(self, entries: int) -> None:
-        """Keep a curve for each of so many games or environments that the run plays."""
+        """Keep the newest episodes and a curve of each of so many games or environments that the run plays."""
         if entries != len(self.curves):
-            content = read_regular(self.path)[: self.size]
-            self._begin(_each(content, self.path, self.record_type), entries)
+            self._begin(entries, self.size)
 
     def go_back(self, size: int) -> None:
         """Expect again the episodes logged after the file had this `size`; ignore a number that was never its size."""
-        content = read_regular(self.path)
-        if content[:size].endswith(b"\n"):
-            self._begin(_each(content[:size], self.path, self.record_type), len(self.curves))
-            header = header_of(self.record_type).encode()
-            self._pending = parse_csv(header + b"\n" + content[size:], self.path, self.record_type)
-            self.size = min(size, len(content))
+        with named_in_errors(self.path), self._open() as file:
+            size = min(size, file.seek(0, os.SEEK_END))
+            file.seek(max(0, size - 1))
+            if size > 0 and file.read(1) == b"\n":
+                file.seek(0)
+                self._pending = list(_each(file, self.path, self.record_type, begin=size))
+                self._begin(len(self.curves), size)
+                self.size = size
 
     def settle(self, nb_actor: int) -> None:
         """Keep the next expected episodes as they are, if their actors, `nb_actor` and above, have left."""
@@ -94,11 +116,6 @@ class TrainingLog:
             self._pending = self._pending[len(settled) :]
             self.size += len(_format(settled))
             self._add(settled)
-
-    @property
-    def records(self) -> Sequence[EpisodeRecord]:
-        """Return the newest episodes, at least `LOOKED_AT` if there are as many, in the order of the file."""
-        return self._records
 
     def newest(self, actor: int, env: int) -> int | None:
         """Return the greatest episode number of an environment, None if none of its episodes is logged."""
@@ -124,9 +141,14 @@ class TrainingLog:
         if not self._pending:
             _append_bytes(self.path, data)
         else:
-            content = read_regular(self.path)
-            if not content.startswith(data, self.size):  # after a kill, the file holds the same lines already
-                write_file(self.path, content[: self.size] + data + _format(pending))
+            with named_in_errors(self.path), self._open() as old:
+                old.seek(self.size)
+                if old.read(len(data)) != data:  # after a kill, the file holds the same lines already
+                    old.seek(0)
+                    with replace_file(self.path) as new:
+                        for start in range(0, self.size, _BLOCK):
+                            new.write(old.read(min(_BLOCK, self.size - start)))
+                        new.write(data + _format(pending))
         self._pending = pending
         self.size += len(data)
 
@@ -159,47 +181,41 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else str(int(value) if float(value).is_integer() else float(value))
 
 
-def _read_or_create(path: Path, record_type: type[EpisodeRecord]) -> bytes:
-    try:
-        content = read_regular(path)
-    except FileNotFoundError:
-        content = b""
-    header = header_of(record_type).encode()
-    if header.startswith(content):  # new, empty, or torn within the header
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, header + b"\n")
-        return header + b"\n"
-    return content
-
-
-def _cut_torn_line(path: Path, content: bytes) -> int:
+def _cut_torn_line(path: Path) -> int:
     """Cut off a last line without its end, which a process killed during a write has left; return the file's size."""
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with named_in_errors(path), path.open("r+b") as file:
-            file.truncate(whole)
+    with named_in_errors(path), path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LONGEST_LINE))
+        if torn := len(file.read().rpartition(b"\n")[2]):
+            file.truncate(size - torn)
             os.fsync(file.fileno())
-    return whole
+    return size - torn
 
 
 def parse_csv(content: bytes, path: Path, kind: type[Line]) -> list[Line]:
     """Return the lines of a CSV of episodes; raises ValueError with one that is no episode."""
-    return list(_each(content, path, kind))
+    return list(_each(BytesIO(content), path, kind))
 
 
-def _each(content: bytes, path: Path, kind: type[Line]) -> Iterator[Line]:
-    """Return the lines one by one, as a file may have millions; leave out what follows the last newline."""
-    lines = BytesIO(content)
-    first = lines.readline().removesuffix(b"\n")
+def _each(file: BinaryIO, path: Path, kind: type[Line], begin: int = 0, end: int = sys.maxsize) -> Iterator[Line]:
+    """Return the lines between two places one by one, as there may be millions; leave out a last one without newline.
+
+    The file is at its header.
+    """
+    first = file.readline(_LONGEST_LINE).removesuffix(b"\n")
     if first.endswith(b"\r"):
         raise ValueError(f"{path}: its lines end in CRLF, as some editors write them; convert it to LF")
     if first != (header := header_of(kind)).encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
-    for number, whole in enumerate(lines, start=2):
-        if not whole.endswith(b"\n"):
+    place = file.seek(max(begin, len(first) + 1))
+    for number in count(2):
+        whole = file.readline(_LONGEST_LINE) if place < end else b""
+        place += len(whole)
+        if (line := whole.removesuffix(b"\n")) == whole and len(whole) < _LONGEST_LINE:
             return
-        line = whole[:-1]
         try:
+            if line == whole:
+                raise ValueError(f"more than {_LONGEST_LINE} bytes")
             yield _parse_cells(line.decode("ascii").split(","), kind)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error

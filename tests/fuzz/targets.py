@@ -36,7 +36,7 @@ from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, eva
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
 from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
-from rainbow_iqn_apex.saber.results.summary import rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import HEADER, format_line, read_records
 from tests.chain.environment import ChainEnvironment
@@ -176,7 +176,7 @@ def _use(records: list[EpisodeRecord]) -> None:
     """As the plot does."""
     for record in records:
         format_line(record)
-    moments = rolling_summaries(records)
+    moments = ScoreCurve(records=records).moments
     json.dumps(reward_figure(moments, Task("pong"), 4, moments), allow_nan=False)
 
 

@@ -43,7 +43,9 @@ def test_the_result_has_score_plot_and_the_command_that_evaluates(
 ) -> None:
     # Mutation: leave out the rules of the evaluation, which the snapshot does not decide.
     given = options.parse(words.split(), "x", "")
-    summary = Summary(given, Progress("run"), TrainingLog(tmp_path / "log.csv"), 4)
+    log = TrainingLog(tmp_path / "log.csv")
+    log.part(len(given.entries))
+    summary = Summary(given, Progress("run"), log, 4)
     evaluate = f"python test_multiple_seed.py {command}--model r --path-to-results r"
     assert summary.result() == f"Result: {summary.score()}; plot: {plot}; evaluate the agent with: {evaluate}"
 

@@ -59,6 +59,7 @@ def _logs(header: str, line: bytes, more: list[bytes], other: bytes) -> Refused:
     ):
         wrong.append(b",".join([*cells[:place], cell, *cells[place + 1 :]]))
     wrong += [line.replace(b"game_over", end) for end in (b"game over", b"fin\xe9", b"x" * 65)]
+    wrong.append(line.replace(b"150.5", b"150.5".ljust(1000 - len(line) + 5, b"0")) + line)  # two lines in one
     headers = [b"step,score\n1,2\n", b"my notes", b"\n", other]
     return {
         r"\.csv: its lines end in CRLF": [header.encode() + b"\r\n"],

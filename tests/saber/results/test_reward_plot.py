@@ -3,7 +3,7 @@ import time
 from typing import Any
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.saber.results.summary import rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task
 from tests.saber.report.logs import figures_of
 from tests.saber.results.records import page_of, stream
@@ -21,7 +21,7 @@ def traces_of(page: str) -> dict[str, dict[str, Any]]:
 def test_the_page_holds_the_rolling_statistics() -> None:
     # Mutation: exchange `maxima` and `minima`, or the signs of the band.
     records = stream(3000)
-    moments = rolling_summaries(records)
+    moments = ScoreCurve(records=records).moments
     traces = traces_of(page_of(records, Task("pong")))
     summaries = [moment.summary for moment in moments]
     spreads = [0 if summary.standard_deviation is None else summary.standard_deviation for summary in summaries]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve, rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve
 from tests.saber.results.records import stream
 
 
@@ -29,7 +29,7 @@ def test_every_episode_has_a_moment_while_they_are_few(count: int) -> None:
     # Mutation: `SCORE_EPISODES + 1` or `- 1` episodes; n for n - 1 in the standard deviation.
     records = stream(count, seed=count)
     ordered = sorted(records, key=lambda record: record.T_actors)
-    moments = rolling_summaries(records)
+    moments = ScoreCurve(records=records).moments
     assert len(moments) == count
     for index, moment in enumerate(moments):
         check_moment(moment, ordered[: index + 1][-100:])
@@ -40,7 +40,7 @@ def test_many_episodes_are_thinned_evenly(seed: int) -> None:
     # Mutation: `bisect_left`, or `range(max_moments - 1)`.
     records = stream(2000, seed)
     ordered = sorted(records, key=lambda record: record.T_actors)
-    moments = rolling_summaries(records, max_moments=50)
+    moments = ScoreCurve(50, records).moments
     assert len(moments) <= 50
     assert moments[-1].newest == ordered[-1]
     places = [ordered.index(moment.newest) for moment in moments]
@@ -72,6 +72,6 @@ def test_a_log_that_grows_has_the_same_curve_in_bounded_memory(part: int) -> Non
 
 
 def test_a_stream_at_one_step_is_one_moment() -> None:
-    moments = rolling_summaries([EpisodeRecord(5, score_saber=score) for score in range(300)], max_moments=10)
+    moments = ScoreCurve(10, [EpisodeRecord(5, score_saber=score) for score in range(300)]).moments
     assert len(moments) == 1
     assert moments[0].summary.mean == np.mean(range(200, 300))

@@ -4,7 +4,9 @@ import os
 import random
 import resource
 import stat
+import tracemalloc
 from bisect import bisect_right
+from collections.abc import Callable
 from copy import copy
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -19,8 +21,9 @@ from rainbow_iqn_apex.common.files import write_file
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.saber.results import training_log
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
-from rainbow_iqn_apex.saber.results.summary import rolling_summaries
+from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 from tests.saber.results.records import stream
 
@@ -236,19 +239,23 @@ def held() -> int:
     return sum(type(each) is EpisodeRecord for each in gc.get_objects())
 
 
-def test_the_memory_of_a_log_and_its_curve_does_not_grow_with_the_episodes(tmp_path: Path) -> None:
-    """A learner plays 100 000 episodes, and another one resumes; the curve is that of all of them."""
+def test_the_memory_of_a_log_and_its_curve_does_not_grow_with_the_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner plays 12 000 episodes, and another one resumes; the curve is that of all of them."""
     # Mutations: keep all records; let the curve keep them; fold what is added at once as a whole.
-    path, records = tmp_path / "pole.csv", stream(100_000)
+    monkeypatch.setattr(training_log, "_KEPT", 1000)
+    path, records = tmp_path / "pole.csv", stream(12_000)
     grown = TrainingLog(path)
     for first in range(0, len(records), 5000):
         grown.append([copy(record) for record in records[first : first + 5000]])
-    assert grown.curves[0].moments and held() - len(records) < 30_000
+    assert grown.curves[0].moments and held() - len(records) < 9000
     before = held()
     resumed = TrainingLog(path)
-    assert resumed.curves[0].moments and held() - before < 30_000
+    assert resumed.curves[0].moments and held() - before < 9000
     assert (resumed.episodes, resumed.played) == (len(records), max(record.T_actors for record in records))
-    assert list(resumed.records) == list(grown.records) == records[-len(resumed.records) :]
+    assert list(resumed.recent[0]) == list(grown.recent[0]) == records[-1000:]
+    assert list(resumed.records) == list(grown.records) == records[-200:]
     assert read_records(path) == records, "the file is complete"
     assert resumed.curves[0].moments == grown.curves[0].moments, "however many episodes are added at once"
     drawn, ordered = resumed.curves[0].moments, sorted(records, key=lambda record: record.T_actors)
@@ -257,6 +264,38 @@ def test_the_memory_of_a_log_and_its_curve_does_not_grow_with_the_episodes(tmp_p
     gaps = [after.newest.T_actors - before.newest.T_actors for before, after in pairwise(drawn)]
     assert max(gaps) < 1.1 * steps[-1] / 500
     stops = [bisect_right(steps, moment.newest.T_actors) for moment in drawn]
-    exact = [rolling_summaries(ordered[max(0, stop - 100) : stop])[-1].summary for stop in stops]
+    exact = [ScoreCurve(2, ordered[max(0, stop - 100) : stop]).moments[-1].summary for stop in stops]
     differ = sum(moment.summary != summary for moment, summary in zip(drawn, exact, strict=True))
     assert differ < len(drawn) / 50, "episodes that end at the same step may be folded apart"
+
+
+def test_a_learner_never_holds_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run's log may be larger than the memory; spelling scores with many zeros makes this one large."""
+    # Mutation: read the whole file in any of the four calls.
+    monkeypatch.setattr(training_log, "_KEPT_OF_EACH", 100)
+    monkeypatch.setattr(training_log, "_KEPT", 100)
+    path = tmp_path / "pong.csv"
+    TrainingLog(path)
+    with path.open("ab") as file:
+        for episode in range(4000):
+            file.write(b"1,0,0,0,%d,1,1,1.%0900d,9,stuck\n" % (episode, 0))
+    size, late = path.stat().st_size, EpisodeRecord(1, episode=4000, score_5min=2, end="stuck")
+    TrainingLog(path).append([late])
+
+    def used(act: Callable[[], Any]) -> int:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        act()
+        return tracemalloc.get_traced_memory()[1] - before
+
+    tracemalloc.start()
+    try:
+        most = {"open": used(lambda: TrainingLog(path))}
+        log = TrainingLog(path)
+        most |= {"part": used(lambda: log.part(2)), "go back": used(lambda: log.go_back(size))}
+        most["come again"] = used(lambda: log.append([replace(late, score_5min=3)]))
+    finally:
+        tracemalloc.stop()
+    assert max(most.values()) < size / 2, most
+    assert (log.episodes, log.size) == (4001, path.stat().st_size)
+    assert path.read_bytes()[size:] == b"1,0,0,0,4000,3,0,0,0,stuck\n"
