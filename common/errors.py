@@ -11,6 +11,10 @@ class RunError(Exception):
     exit_code = 1
 
 
+class DamagedError(RunError):
+    """What Redis holds of the run, or what has arrived of it, cannot be read."""
+
+
 class LeaseLostError(RunError):
     """Another process has taken this one's place."""
 

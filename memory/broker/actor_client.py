@@ -5,7 +5,7 @@ import time
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import DamagedError, RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import Client, believed
@@ -109,7 +109,8 @@ class ActorClient(RunClient):
         try:
             return whole_number(text)
         except ValueError as error:
-            raise RunError(f"what Redis holds of {self.title} in run {self.keys.name!r} is damaged: {error}") from error
+            what = f"what Redis holds of {self.title} in run {self.keys.name!r}"
+            raise DamagedError(f"{what} is damaged: {error}") from error
 
     def commit(self, messages: list[Message], state: bytes) -> None:
         """Append messages and store the state after them, exactly once; raises RunError if that is impossible."""
@@ -173,7 +174,7 @@ class ActorClient(RunClient):
     def _read(self) -> int:
         field = self.keys.read_field(self.actor)
         self.known_read = believed(
-            self._client, lambda: self._count(self._client.hget(self.keys.run, field) or b"0"), RunError
+            self._client, lambda: self._count(self._client.hget(self.keys.run, field) or b"0"), DamagedError
         )
         return self.known_read
 

@@ -82,6 +82,10 @@ class Client(redis.Redis):
         """Return a connection that reads from a replica, which may lag behind, if the server has one."""
         return self
 
+    def leave_connections(self) -> None:
+        """End the connections that no thread uses; the next command opens another one."""
+        self.connection_pool.disconnect(inuse_connections=False)
+
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
         self.away.begin()
@@ -119,7 +123,7 @@ class Client(redis.Redis):
             except redis.ResponseError as error:
                 if refused < _DOUBTED and not isinstance(error, NoScriptError):
                     refused += 1
-                    _leave_connections(self)
+                    self.leave_connections()
                     continue
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
@@ -162,21 +166,17 @@ class Client(redis.Redis):
         return False
 
 
-def _leave_connections(client: redis.Redis) -> None:
-    """End the connections that no thread uses; the next command opens another one."""
-    client.connection_pool.disconnect(inuse_connections=False)
-
-
-def believed(client: redis.Redis, ask: Callable[[], _Answer], *doubtful: type[Exception]) -> _Answer:
+def believed(client: Client, ask: Callable[[], _Answer], *doubtful: type[Exception]) -> _Answer:
     """Return what `ask` returns; if it raises one of `doubtful`, ask again on another connection before believing it.
 
-    Of the bits that a faulty host flips, TCP's checksum lets some pass. `doubtful` are errors about what Redis holds.
+    Of the bits that a faulty host flips, TCP's checksum lets some pass. `doubtful` are errors about what Redis holds,
+    not those of a server that stays away, which has been asked for long enough.
     """
     for _ in range(_DOUBTED):
         try:
             return ask()
         except doubtful:
-            _leave_connections(client)
+            client.leave_connections()
     return ask()
 
 

@@ -158,6 +158,12 @@ class Route:
                 self._nodes[address, reads] = self._open_node(address, reads)
             return self._nodes[address, reads]
 
+    def leave_connections(self) -> None:
+        """As `Client.leave_connections`, to all servers."""
+        with self._lock:
+            for node in self._nodes.values():
+                node.connection_pool.disconnect(inuse_connections=False)
+
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
@@ -242,6 +248,10 @@ class RoutedClient(_Routed, Client):
         client = copy.copy(self)
         client._reads_replica = True
         return client
+
+    def leave_connections(self) -> None:
+        """As `Client.leave_connections`."""
+        self._route.leave_connections()
 
     def _send(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         slot = self._slot_for(args)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self, cast
 
-from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.errors import DamagedError, Stopped, UserError
 from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, believed
@@ -67,7 +67,7 @@ def _refuse_other_version(record: RunStatus, name: str) -> None:
 
 def follow(client: Client, keys: Keys) -> RunStatus | None:
     """Return the run's record; raises RunOver if the learner has left in good order, or leads another run now."""
-    return believed(client, lambda: _follow(client, keys), RunOver, RunError, UserError)
+    return believed(client, lambda: _follow(client, keys), RunOver, DamagedError, UserError)
 
 
 def _follow(client: Client, keys: Keys) -> RunStatus | None:
@@ -216,7 +216,7 @@ class RunClient:
         return cast(bytes, self._weights_from[-1].getrange(self.keys.weights(version), -4, -1))
 
     def _packet(self, server: Client, version: int, max_bytes: int) -> Packet | None:
-        return believed(server, lambda: self._read_packet(server, version, max_bytes), RunError)
+        return believed(server, lambda: self._read_packet(server, version, max_bytes), DamagedError)
 
     def _read_packet(self, server: Client, version: int, max_bytes: int) -> Packet | None:
         key = self.keys.weights(version)
@@ -228,5 +228,5 @@ class RunClient:
             if packet.tag is not wire.Tag.WEIGHTS or not _is_version(packet.meta.get("version")):
                 raise wire.WireError("it is no packet of weights")
         except wire.WireError as error:
-            raise RunError(f"the weights in Redis, {key}, cannot be used: {error}") from error
+            raise DamagedError(f"the weights in Redis, {key}, cannot be used: {error}") from error
         return packet

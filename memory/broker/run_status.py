@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 from msgspec import Meta
 
 from rainbow_iqn_apex.common.checkout import Code
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import DamagedError
 from rainbow_iqn_apex.common.schema import Number, parse, parse_json
 from rainbow_iqn_apex.common.schema import read_record as read_json
 from rainbow_iqn_apex.memory import wire
@@ -89,7 +89,7 @@ class RunStatus:
 
 
 def read_run(client: Client | Aside, name: str) -> RunStatus | None:
-    """Return the record of the run of this name, None if there is none; raises RunError if the record is damaged."""
+    """Return the record of the run of this name, None if there is none; raises DamagedError for a damaged one."""
     return read_record(client, Keys(name, ""))
 
 
@@ -102,7 +102,7 @@ def read_record(client: Client | Aside, keys: Keys) -> RunStatus | None:
     try:
         return _record(values)
     except (ValueError, TypeError, AttributeError) as error:  # no bytes, where bits of the answer were flipped
-        raise RunError(
+        raise DamagedError(
             f"the record of run {keys.name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli "
             "(docs/access.md, as administrator), and start the learner again"
         ) from error

@@ -12,7 +12,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError, believed
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -124,6 +124,23 @@ def test_a_key_is_found_while_its_slot_moves(cluster: Cluster, client: Client, r
             assert client.get(key) == key.encode()
             assert client.aside().get(key) == key.encode()
     assert client.mget(first, *others) == [key.encode() for key in (first, *others)]
+
+
+def test_an_answer_in_doubt_is_asked_for_on_another_connection(client: Client, run_name: str) -> None:
+    # Mutation: end the connections of the client's own pool, over which no command goes.
+    for server in (client.of(f"riqx:{{{run_name}}}"), client.replica().of(f"riqx:{{{run_name}}}")):
+        used: list[int] = []
+
+        def ask(server: Client = server, used: list[int] = used) -> None:
+            used.append(server.execute_command("CLIENT", "ID"))
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            believed(server, ask, KeyError)
+        with pytest.raises(ResponseError):  # a refusal is doubted, too
+            server.execute_command("NONE")
+        used.append(server.execute_command("CLIENT", "ID"))
+        assert len(set(used)) == 4
 
 
 def test_a_commit_waits_while_its_slot_moves(cluster: Cluster, client: Client, run_name: str) -> None:

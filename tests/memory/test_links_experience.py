@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
@@ -281,6 +281,28 @@ def test_an_actor_with_a_state_waits_until_the_learner_that_holds_the_lease_has_
         with after(0.5, lambda: learner.write_progress("running", 0, 0, {0: 1})):
             actor.wait_for_living_learner()
             assert actor.record().status == "running"
+
+
+def test_a_server_that_stays_away_is_given_up_once(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: doubt every RunError, as if it were one about what Redis holds.
+    monkeypatch.setattr(connection, "AWAY_S", 0.2)
+    begun: list[str] = []
+    begin = own_client.away.begin
+
+    def note() -> None:
+        begun.append("a command")
+        begin()
+
+    monkeypatch.setattr(own_client.away, "begin", note)
+    actor = actor_link(own_client, "run")
+    own_server.close()
+    asks: list[Callable[[], object]] = [actor.record, actor.unread, lambda: actor.weights(0)]
+    for commands, ask in enumerate(asks, 1):
+        with pytest.raises(RunError, match="stays away"):
+            ask()
+        assert len(begun) == commands
 
 
 @pytest.mark.parametrize("seed", range(4))
