@@ -59,17 +59,23 @@ def unsafe_settings(client: Client) -> list[str]:
             "keeps no append-only file, so the run's experience is lost when the server ends: start it with "
             "redis_rainbow_6379.conf, which it does not read from a folder with [, * or ? in its name"
         )
-    if not asks and any(map(_listens_everywhere, servers)):
+    if not asks and any(map(_takes_strangers, servers)):
         lines.append(
             "listens on all addresses and asks for no password: bind it to 127.0.0.1, or make users (docs/access.md)"
         )
     return [f"{client.where}: the Redis server {line}" for line in lines]
 
 
-def _listens_everywhere(server: Client) -> bool:
+def _takes_strangers(server: Client) -> bool:
+    """Return whether a server that asks for no password listens on all addresses, and serves who comes there.
+
+    `protected-mode` refuses clients of other machines; in Redis 6.2 only where `bind` is not set.
+    """
     with suppress(ResponseError):  # a user without the right to ask has been given by somebody who has made users
-        addresses = server.once("CONFIG", "GET", "bind")[1].split()
-        return not addresses or not _EVERYWHERE.isdisjoint(address.lstrip(b"-") for address in addresses)
+        addresses, protected = (server.once("CONFIG", "GET", name)[1] for name in ("bind", "protected-mode"))
+        is_everywhere = not _EVERYWHERE.isdisjoint(address.lstrip(b"-") for address in addresses.split() or [b"*"])
+        heeds_bind = server.info("server")["redis_version"].startswith("6.")
+        return is_everywhere and not (protected == b"yes" and not (heeds_bind and addresses))
     return False
 
 
