@@ -151,11 +151,18 @@ def _torch() -> tuple[_Setting, ...]:
         _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
         _Setting(torch.is_grad_enabled, torch.set_grad_enabled, True),
         _Setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
-        _Setting(torch.get_default_device, torch.set_default_device, torch.device("cpu")),
+        _Setting(torch.get_default_device, _set_default_device, torch.device("cpu")),
         _Setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0),
         _Setting(partial(getattr, cudnn, "deterministic"), partial(setattr, cudnn, "deterministic"), False),
         _Setting(torch.get_num_threads, torch.set_num_threads),
     )
+
+
+def _set_default_device(device: Any) -> None:
+    import torch
+
+    # Where a device is set, also the CPU, each call of PyTorch takes longer.
+    torch.set_default_device(None if device == torch.device("cpu") else device)
 
 
 class _Signals(NamedTuple):
@@ -165,10 +172,10 @@ class _Signals(NamedTuple):
 
 
 def _signals() -> _Signals:
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)  # a signal in between would not reach the descriptor
+    # Nothing else returns it. A signal to any thread in between does not reach the descriptor, but its handler.
     wakeup_fd = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     return _Signals({number: signal.getsignal(number) for number in _NUMBERS}, wakeup_fd, blocked)
 
 

@@ -7,20 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def reader() -> select.poll:
-    """Return what reports only that nobody reads the standard output any more."""
+def reader(*numbers: int) -> select.poll:
+    """Return what reports only that nobody reads these streams any more: the standard output if none is given."""
     waiting = select.poll()
-    waiting.register(1, 0)
+    for number in numbers or (1,):
+        waiting.register(number, 0)
     return waiting
 
 
-def discard_unread() -> None:
-    """Discard what is printed from now on to a stream that nobody reads any more, where it would be an error."""
-    for number in (1, 2):
-        waiting = select.poll()
-        waiting.register(number, 0)
-        if waiting.poll(0):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+def discard_unread(timeout_ms: int | None = 0) -> set[int]:
+    """Discard what is printed from now on to streams that nobody reads any more, where it would be an error.
+
+    Return the numbers of these streams; waits for one until the timeout, None: for ever.
+    """
+    unread = {number for number, _ in reader(1, 2).poll(timeout_ms)}
+    for number in unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    return unread
 
 
 @contextmanager

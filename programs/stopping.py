@@ -4,7 +4,6 @@ This module imports next to nothing, as a launcher calls `end_at_once` before th
 """
 
 import os
-import select
 import signal
 import sys
 import threading
@@ -47,17 +46,28 @@ def stop_on_signals() -> threading.Event:
     stop = threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    _handle(lambda *_: None)  # Python writes the signal's number to the pipe, also while C code runs
+
+    def request(*_: object) -> None:
+        with suppress(BlockingIOError):  # it is full of requests
+            os.write(writing, b"\0")
+
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)  # Python writes to the pipe, also while C code runs
+    _handle(request)  # for signals that come while the descriptor is not set, as `kept_settings` has it for a moment
+    threading.Thread(target=_watch_readers, args=(request,), name="readers", daemon=True).start()
     threading.Thread(target=_watch, args=(reading, stop), name="stop", daemon=True).start()
     return stop
 
 
+def _watch_readers(request: Callable[[], None]) -> None:
+    """Let no line that is printed end the program before it has saved, also where its reader ends after a Ctrl-C."""
+    while True:
+        if 1 in standard_output.discard_unread(timeout_ms=None):
+            request()
+
+
 def _watch(reading: int, stop: threading.Event) -> None:
-    both = standard_output.reader()
-    both.register(reading, select.POLLIN)
-    both.poll()
-    standard_output.discard_unread()  # or the next line that is printed would end the program before it has saved
+    os.read(reading, 1)
+    standard_output.discard_unread()  # before the program prints that it saves: Ctrl-C ends its reader as well
     stop.set()
     has_screen = sys.stdout is not sys.__stdout__
     if has_screen:  # it puts whole lines above its picture

@@ -32,6 +32,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {  # what t
     "gradients": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
     "anomaly": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(True)),
     "device": (lambda: torch.zeros(1).device.type, lambda: torch.set_default_device("meta")),
+    "cost of a device": (torch._C._len_torch_function_stack, lambda: torch.set_default_device("meta")),
     "deterministic": (torch.are_deterministic_algorithms_enabled, lambda: torch.use_deterministic_algorithms(True)),
     "cudnn": (lambda: torch.backends.cudnn.deterministic, lambda: setattr(torch.backends.cudnn, "deterministic", True)),
     "threads": (torch.get_num_threads, lambda: torch.set_num_threads(7)),

@@ -92,5 +92,7 @@ def test_learner_and_actors_draw_on_a_terminal_and_print_plain_lines_elsewhere(
         for terminal in (learner, actor):
             assert terminal.display.cursor_is_visible
             assert not set("╭│╰━╸╺") & set(terminal.output), "nothing is left of the picture"
-    assert re.search(r"\nStopping: saving what there is\n\[.*\] Stopped at T = \d+, weights \w+$", learner.output)
+    assert re.search(
+        r"\nStopping: saving what there is\nResult: (?s:.*)\n\[.*\] Stopped at T = \d+, weights \w+$", learner.output
+    )
     assert not set("\x1b╭│╰━╸╺") & set(piped.output)
