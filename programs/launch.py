@@ -120,6 +120,8 @@ def _work(run: Main, arguments: Args, program: str) -> None:
         if not (found := _lack_of_memory(error)):
             raise
         way = "raise the limit of memory (ulimit -v, or a container's), or choose a smaller --memory-capacity"
+        if "CUDA" in found:
+            way = "end what else uses this GPU, or choose a smaller --batch-size, or --replay-device cpu"
         print(f"{program}: there is too little memory: {found}; {way}", file=sys.stderr)
         sys.exit(1)
     except SystemExit as error:

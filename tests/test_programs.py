@@ -177,22 +177,23 @@ def test_too_small_a_memory_limit_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "told", "advice"),
     [
-        ("import numpy; numpy.zeros(1 << 50)", "Unable to allocate 8.00 PiB "),
-        ("import torch; torch.zeros(1 << 58)", ""),
-        ('raise RuntimeError("can\'t start new thread")', "can't start new thread; "),
-        ("raise MemoryError", "MemoryError; "),
+        ("import numpy; numpy.zeros(1 << 50)", "Unable to allocate 8.00 PiB ", "ulimit -v"),
+        ("import torch; torch.zeros(1 << 58)", "", "ulimit -v"),
+        ('raise RuntimeError("can\'t start new thread")', "can't start new thread; ", "ulimit -v"),
+        ("raise MemoryError", "MemoryError; ", "ulimit -v"),
+        ("import torch; raise torch.OutOfMemoryError('CUDA out of memory. Tried')", "CUDA ", "--replay-device cpu"),
     ],
 )
-def test_a_lack_of_memory_while_a_program_works_is_one_line(tmp_path: Path, body: str, told: str) -> None:
-    # Mutations: catch it while modules load alone; catch MemoryError alone.
+def test_a_lack_of_memory_while_a_program_works_is_one_line(tmp_path: Path, body: str, told: str, advice: str) -> None:
+    # Mutations: catch it while modules load alone; catch MemoryError alone; advise about the machine for a GPU.
     (tmp_path / "large.py").write_text(f"def main(args, stop):\n    {body}\n")
     launch = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom rainbow_iqn_apex.programs import launch\n"
     ended = run_program("-c", f"{launch}launch.run_program('large:main', 'launch_learner.py', '')")
     (line,) = ended.errors.splitlines()
     assert ended.code == 1 and line.startswith(f"launch_learner.py: there is too little memory: {told}")
-    assert "ulimit -v" in line
+    assert [way for way in ("ulimit -v", "--replay-device cpu") if way in line] == [advice]
 
 
 @pytest.mark.redis
