@@ -74,8 +74,8 @@ def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
     """Raise UserError if a server cannot be started at a port, as something answers there."""
     if answer.is_redis and _keeps(host, port, results):
         raise UserError(
-            f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop it, or what "
-            "looks after it, or --use-running-redis goes on with it"
+            f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop what "
+            f"looks after it, or itself (redis-cli -p {port} shutdown), or --use-running-redis goes on with it"
         )
     if answer.listens and keeps_file(results, port):
         raise UserError(

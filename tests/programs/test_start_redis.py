@@ -1,5 +1,7 @@
 """Which Redis server the start script uses, starts or refuses."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +232,23 @@ def test_a_server_that_reads_what_was_saved_is_waited_for(
     assert capfd.readouterr().out.count("Redis: reading what was saved") == 1
 
 
+def test_a_server_that_was_left_behind_is_ended_by_sigint_alone(server: RedisServer) -> None:
+    # Mutations: leave SIGTERM unblocked as it starts; block SIGINT, too.
+    server.start()
+    server._let_go()
+    with redis.Redis(port=server._port) as client:
+        client.set("kept", 1)
+        process_id = client.info("server")["process_id"]
+        os.kill(process_id, signal.SIGTERM)
+        for _ in range(3):  # it looks ten times a second whether it was asked to stop
+            client.blpop(["nothing"], 0.2)
+    os.kill(process_id, signal.SIGINT)
+    wait_until(lambda: not server.runs(), "its end")
+    server.start()
+    with redis.Redis(port=server._port) as client:
+        assert client.get("kept") == b"1"
+
+
 def test_only_a_server_that_was_left_behind_is_taken_back(
     server: RedisServer, tmp_path: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,7 +263,9 @@ def test_only_a_server_that_was_left_behind_is_taken_back(
     with redis.Redis(port=server._port) as client:
         client.set("kept", 1)
     assert not take(tmp_path), "its script lives"
-    with pytest.raises(UserError, match=r"the Redis server of .* is already at .*; stop it, or what looks") as refused:
+    with pytest.raises(
+        UserError, match=r"the Redis server of .* is already at .*; stop what looks after it, or"
+    ) as refused:
         check_port("127.0.0.1", server._port, ask("127.0.0.1", server._port), tmp_path)
     assert "--port-redis starts" not in str(refused.value)
     server._let_go()  # as the death of the script does
