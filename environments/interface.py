@@ -117,7 +117,7 @@ def gained(environment: Environment, row: Row) -> float:
     """
     found = getattr(environment, "gained", row.reward)
     if (number := as_number(found)) is None:
-        raise UserError(f"--env: a reward is {one_line(found)}, and a number was expected; mend the environment")
+        raise UserError(f"--env: a reward is {one_line(found)}, and a number was expected; fix the environment")
     return number  # sums of NumPy's float32 lose digits
 
 

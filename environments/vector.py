@@ -129,11 +129,11 @@ class VectorEnvironment:
         """Return a row of one of these kinds, whose observation is as the spec has it; raises UserError for another."""
         if row.step_type not in kinds:
             what, wanted = ("a step is", "MID or LAST") if len(kinds) > 1 else ("an episode begins with", "FIRST")
-            raise UserError(f"--env: {what} {row.step_type!r}, and {wanted} was expected; mend the environment")
+            raise UserError(f"--env: {what} {row.step_type!r}, and {wanted} was expected; fix the environment")
         found = getattr(row.obs, "shape", None), getattr(row.obs, "dtype", type(row.obs).__name__)
         if found != self._form:
             told = [f"{form[1]} {form[0]}" for form in (found, self._form)]
-            raise UserError(f"--env: an observation is {told[0]}, where the spec has {told[1]}; mend the environment")
+            raise UserError(f"--env: an observation is {told[0]}, where the spec has {told[1]}; fix the environment")
         return row
 
     def snapshot(self) -> Arrays:

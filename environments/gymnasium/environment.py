@@ -28,7 +28,9 @@ from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Row
 
-_CHECKED_FIRST, _CHECKED_EVERY = 100, 1000  # rows whose numbers are compared with their space: 10 to 60 µs each
+_CHECKED_FIRST = 100  # rows of each environment whose numbers are compared with their space: 10 to 60 µs each
+_CHECKED_EVERY = 997  # after them; prime, so that all environments of a vector get their turn
+_BEYOND: set[str] = set()  # environments of which this process has printed that numbers are beyond their bounds
 _DM_CONTROL = "dm_control/"  # how the ids begin that Shimmy registers for dm_control
 
 
@@ -141,16 +143,16 @@ class Exchange:
 
     def __init__(
         self, name: str, observations: spaces.Space[Any], actions: spaces.Space[Any],
-        where: Callable[[], str] = lambda: "",
+        where: Callable[[], str] = lambda: "", count: int = 1,
     ) -> None:  # fmt: skip
-        """`where` returns at which step the environment is, for errors."""
+        """`where` returns at which step the environment is, for errors; `count` environments share this."""
         try:
             view, self._choice = view_of(observations), actions_of(actions)
         except ValueError as error:
             raise ValueError(f"{name} cannot be played: {error}") from error
         self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
         self._name, self._show, self._where = name, view.show, where
-        self._space, self._rows, self._is_beyond = observations, 0, False
+        self._space, self._rows, self._checked_first = observations, 0, _CHECKED_FIRST * count
 
     def native(self, action: Any) -> Any:
         """Return what an agent chose as the environment takes it; raises ValueError for what it cannot choose."""
@@ -160,11 +162,11 @@ class Exchange:
         """Return an observation as the network gets it; raises RunError for what is none of its space."""
         self._rows += 1
         try:
-            if self._rows <= _CHECKED_FIRST or not self._rows % _CHECKED_EVERY:
+            if self._rows <= self._checked_first or not self._rows % _CHECKED_EVERY:
                 self._note(check_inside(self._space, obs))
             shown = self._show(obs)
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-            why = f"its observation is none of its space ({one_line(error)}); mend the environment"
+            why = f"its observation is none of its space ({one_line(error)}); fix the environment"
             raise RunError(f"{self._name}: {self._where()}{why}") from error
         for part in unpack(self.spec.observation, shown):
             if found := flaw(part, self.spec.parts):
@@ -172,10 +174,11 @@ class Exchange:
         return shown
 
     def _note(self, beyond: str) -> None:
-        """Print, once, that a number is beyond the bounds of its space."""
-        if beyond and not self._is_beyond:
-            self._is_beyond = True
-            print(f"{self._name}: {self._where()}its observation leaves its space ({beyond}), and is used as it is")
+        """Print, once in a process for each name, that a number is beyond the bounds of its space."""
+        if beyond and self._name not in _BEYOND:
+            _BEYOND.add(self._name)
+            where = f"{self._name}: {self._where()}"
+            print(f"{where}its observation leaves its space ({beyond}), and is used as it is", flush=True)
 
     def gained(self, reward: Any) -> float:
         """Return a reward; raises RunError for one that no replay takes."""
@@ -185,7 +188,7 @@ class Exchange:
         return gained
 
     def _refuse(self, what: str) -> NoReturn:
-        expected = f"expected finite numbers up to {MOST:g}, mend the environment"
+        expected = f"expected finite numbers up to {MOST:g}, fix the environment"
         raise RunError(f"{self._name}: {self._where()}{what}; {expected}")
 
 

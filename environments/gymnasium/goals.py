@@ -30,7 +30,7 @@ class GoalJudge:
         goals = [np.asarray(goal).reshape(self._shape).astype(self._dtype) for goal in (achieved, desired)]
         found = self._environment.compute_reward(*goals, {})
         if (reward := as_number(found)) is None:
-            raise RunError(f"compute_reward has returned {one_line(found)}; expected a number, mend the environment")
+            raise RunError(f"compute_reward has returned {one_line(found)}; expected a number, fix the environment")
         if callable(getattr(self._environment, "compute_terminated", None)):
             discount = 0.0 if self._environment.compute_terminated(*goals, {}) else 1.0
         return reward, discount

@@ -59,7 +59,7 @@ class Returned:
         if found is None:
             raise RunError(
                 f"{self._made.name}: an episode has ended in SAME_STEP, and its last observation is missing: expected "
-                "it in infos['final_obs']; mend the environment"
+                "it in infos['final_obs']; fix the environment"
             )
         return self._made.exchange.shown(found)
 
@@ -83,7 +83,7 @@ class MadeVector:
         if mode not in _MODES:
             raise ValueError(f"{self.name} cannot be played: expected autoreset NEXT_STEP or SAME_STEP, got {mode}")
         self.same_step = mode == AutoresetMode.SAME_STEP
-        self.exchange = Exchange(self.name, self.space, actions)
+        self.exchange = Exchange(self.name, self.space, actions, count=count)
         self.spec = self.exchange.spec
 
     def reset(self, seed: int) -> list[Array]:

@@ -56,8 +56,8 @@ _HEADERS = {
 class Connection(H11Protocol):
     """A browser's connection: one of so many, and closed if the headers of a request do not come in time.
 
-    Of too many connections the one that has waited longest for a request goes, else the oldest. Browsers connect again;
-    who opens connections without asking anything loses those, and shuts out no one.
+    Of too many connections the one that has waited longest for a request goes, else the oldest. Browsers connect again.
+    A client that opens connections without asking anything loses those, and shuts out no one.
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:

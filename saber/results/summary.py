@@ -95,7 +95,7 @@ class ScoreCurve:
         return moments
 
     def _fold(self, count: int) -> None:
-        """Keep the moments of the first `count` of the newest episodes in the place of the episodes."""
+        """Keep the moments of the first `count` of the newest episodes instead of the episodes."""
         folded = self._newest[:count]
         self._gap = self._gap or max(1, (_step(folded[-1]) - _step(folded[0])) // (self._most - 1))
         self._old += self._summarise(folded)
