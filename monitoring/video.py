@@ -15,7 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from rainbow_iqn_apex.common.files import written_aside
+from rainbow_iqn_apex.common.files import short_path, written_aside
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.monitoring.film import MAX_HEIGHT, MAX_PICTURES, MAX_WIDTH
 
@@ -119,19 +119,19 @@ def write_video(path: Path, pictures: Iterable[Array], rate: float) -> None:
         with _silent_stderr():
             found = cv2.VideoCapture(str(aside), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)
         if found != written:
-            raise OSError(f"{path}: the video is not whole; is the disk full?")
+            raise OSError(f"{short_path(path)}: the video is not whole; is the disk full?")
 
 
 def _open(aside: Path, named: Path, rate: float, size: tuple[int, int]) -> cv2.VideoWriter:
     try:
         aside.touch()  # OpenCV does not report why it cannot
     except OSError as error:
-        raise OSError(f"{named}: cannot be written: {error.strerror}") from error
+        raise OSError(f"{short_path(named)}: cannot be written: {error.strerror}") from error
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # no line for each picture on a full disk
     with _silent_stderr():
         writer = cv2.VideoWriter(str(aside), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*"VP80"), rate, size)
     if not writer.isOpened():
-        raise OSError(f"{named}: this build of OpenCV cannot write WebM videos with VP8")
+        raise OSError(f"{short_path(named)}: this build of OpenCV cannot write WebM videos with VP8")
     return writer
 
 

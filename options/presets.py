@@ -53,19 +53,17 @@ def least_rows(preset: Preset) -> int:
     return min(_ROWS_EACH, int(preset["memory_capacity"][0]) // int(preset["nb_env_per_actor"][0]))
 
 
-def announce_preset(name: str, agent: type[AgentOptions], *, pictures: bool) -> str:
+def announce_preset(name: str, preset: Preset) -> str:
     """Return one line about a preset."""
-    settings = preset_of(name, agent, pictures=pictures)
-    return f"Preset {name}: {counted(len(settings), 'setting')}; --verbose prints each with its reason"
+    return f"Preset {name}: {counted(len(preset), 'setting')}; --verbose prints each with its reason"
 
 
-def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[str], Any], *, pictures: bool) -> str:
+def describe_preset(name: str, preset: Preset, settings: Callable[[str], Any]) -> str:
     """Return the settings of a preset with their reasons, one line each; a line marks what the command line overrides.
 
     `settings` returns the value of an option in use.
     """
     lines = [f"Preset {name}:"]
-    preset = preset_of(name, agent, pictures=pictures, capacity=settings("memory_capacity"))
     for setting, (value, reason) in preset.items():
         given = settings(setting)
         chosen = f"{flag_of(setting)} {given}"

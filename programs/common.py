@@ -79,7 +79,7 @@ def open_environment(
 
 
 @contextmanager
-def opened_environment(
+def temporary_environment(
     args: Args, seed: int, entry: int = 0, *, recorded_by: str = "", evaluation: bool = False
 ) -> Iterator[Environment]:
     """Open an environment for the block alone; after that the process has its own settings and folder again."""
@@ -135,11 +135,11 @@ def look_at_entries(args: Args) -> Environment:
 
     Raises UserError if one of them has other observations, actions or options than the first.
     """
-    with opened_environment(args, args.seed) as first:
+    with temporary_environment(args, args.seed) as first:
         pass  # some engines allow one in a process
     for entry in range(1, len(args.entries)):
         ours, theirs = (args.entry(number) for number in (0, entry))
-        with opened_environment(args, args.seed, entry) as environment:
+        with temporary_environment(args, args.seed, entry) as environment:
             if differing := _differing(first, environment) or _other_options(ours, theirs):
                 raise UserError(
                     f"{option_of(args.env)}: all that it lists must have the same observations, actions and options, "

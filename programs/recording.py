@@ -10,7 +10,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import write_video
-from rainbow_iqn_apex.programs.common import opened_environment
+from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
 
 EVALUATIONS = "--record-evaluations"
@@ -21,7 +21,7 @@ _NEAR_MEDIAN = 8  # videos: of a hundred episodes the median's is among them in 
 
 def try_to_record(args: Args, option: str, folder: Path) -> None:
     """Record one picture in a folder, to fail now if anything for videos is missing; raises UserError."""
-    with opened_environment(args, args.seed, recorded_by=option) as environment:
+    with temporary_environment(args, args.seed, recorded_by=option) as environment:
         environment.reset()
         if not (pictures := environment.pictures() if hasattr(environment, "pictures") else []):
             raise UserError(f"{option}: {args.env} draws no pictures")

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, misfits, pai
 from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import open_regular, replace_file
+from rainbow_iqn_apex.common.files import open_regular, replace_file, short_path
 from rainbow_iqn_apex.common.text import name_error, one_line
 
 _SUFFIX = "_state_dict"
@@ -96,6 +96,7 @@ def load(path: Path, option: str, folder: Path | None = None) -> dict[str, Any]:
         DamagedError: the file holds no snapshot, or one that has changed since it was written.
         UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
     """
+    named = f"{option}: {short_path(path)}"
     try:
         with (
             open_regular(path, folder) as file,
@@ -107,13 +108,13 @@ def load(path: Path, option: str, folder: Path | None = None) -> dict[str, Any]:
     except Exception as error:
         hindrance = _hindrance(error)
         kind = UserError if hindrance else DamagedError
-        raise kind(f"{option}: {path} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
+        raise kind(f"{named} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
     if fault := _oversized(snapshot, size):
-        raise DamagedError(f"{option}: {path} cannot be read as a snapshot ({fault})")
+        raise DamagedError(f"{named} cannot be read as a snapshot ({fault})")
     if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
-        raise UserError(f"{option}: {path} is not a snapshot: it holds no {_MODEL}")
+        raise UserError(f"{named} is not a snapshot: it holds no {_MODEL}")
     if fault := check_weights(weights):
-        raise UserError(f"{option}: {path} cannot be used: {fault}")
+        raise UserError(f"{named} cannot be used: {fault}")
     return snapshot
 
 
@@ -309,10 +310,11 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
     """
     if not path.is_dir():
         return path
+    shown = short_path(path)
     try:
         matches = [(_OF_STEPS.fullmatch(file.name), file) for file in path.iterdir()]
     except OSError as error:
-        raise UserError(f"--model: {path} cannot be read ({error.strerror})") from error
+        raise UserError(f"--model: {shown} cannot be read ({error.strerror})") from error
     found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
     games = ", ".join(sorted({of for *_, of in found}))
     fitting = [candidate for candidate in found if game in (None, candidate[-1])]
@@ -321,17 +323,17 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
     if not fitting:
         name = f"model_{game or '<game>'}_<steps>.pth"
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
-        raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}{_below(path)}")
+        raise UserError(f"--model: {shown} holds no snapshot{wanted}{games and f', only of {games}'}{_below(path)}")
     if game is None and ", " in games:
         *_, game = max(fitting, key=lambda candidate: (_written_at(candidate[2]), candidate))
         fitting = [candidate for candidate in fitting if candidate[-1] == game]
         print(
-            f"{path} holds snapshots of {games}; {game} is the newest run: --game chooses another (--env, if it is no "
+            f"{shown} holds snapshots of {games}; {game} is the newest run: --game chooses another (--env, if it is no "
             "Atari game)",
             flush=True,
         )
     _, _, newest, _ = max(fitting)
-    print(f"The newest snapshot in {path} is {newest.name}", flush=True)
+    print(f"The newest snapshot in {shown} is {newest.name}", flush=True)
     return newest
 
 
@@ -347,7 +349,7 @@ def _below(path: Path) -> str:
     """Return a hint at folders below this one that have snapshots, as those of a sweep's runs; empty without any."""
     found = (file for depth in ("*", "*/*") for file in path.glob(f"{depth}/*model_*.pth"))
     there = {str(file.parent) for file in found if file.resolve().is_relative_to(path.resolve())}
-    return f"; there are snapshots in {min(there)}" if there else ""
+    return f"; there are snapshots in {short_path(Path(min(there)))}" if there else ""
 
 
 def last_models(folder: Path, game: str) -> list[Path]:

@@ -261,9 +261,9 @@ def test_pictures_and_vectors_have_settings_of_their_own() -> None:
 )
 def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> None:
     args = parse(["--preset", preset, "--agent", agent, "--hidden-size", "99"], "x", "")
-    lines = describe_preset(preset, type(args.own), args.get, pictures=True).splitlines()
-    assert lines[0] == f"Preset {preset}:"
     told = preset_of(preset, type(args.own), pictures=True)
+    lines = describe_preset(preset, told, args.get).splitlines()
+    assert lines[0] == f"Preset {preset}:"
     for (name, (value, reason)), line in zip(told.items(), lines[1:], strict=True):
         if name == "hidden_size":
             assert line.split() == ["--hidden-size", "99", "given,", "in", "the", "place", "of", str(value)]
@@ -274,10 +274,9 @@ def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> No
 
 def test_a_preset_is_announced_in_one_line_unless_all_is_asked_for() -> None:
     plain, verbose = parse(["--preset", "cpu"], "x", ""), parse(["--preset", "cpu", "--verbose"], "x", "")
-    sets = len(preset_of("cpu", type(plain.own), pictures=True))
+    preset = preset_of("cpu", type(plain.own), pictures=True)
     assert (
-        announce_preset("cpu", type(plain.own), pictures=True)
-        == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
+        announce_preset("cpu", preset) == f"Preset cpu: {len(preset)} settings; --verbose prints each with its reason"
     )
     assert (plain.verbose, verbose.verbose) == (False, True)
     assert (plain.shared, plain.settings) == (verbose.shared, verbose.settings), "a process may be verbose alone"

@@ -122,7 +122,7 @@ def test_strangers_are_refused_and_a_stop_saves(run: Run, tmp_path: Path) -> Non
     path = snapshot.last_models(tmp_path / "results", "chain")[0]
     assert snapshot.load(path, "test")["T_learner"] >= 4000
     errors = run.refusal(LEARNER, "--multi-step", "3", "--nb-env-per-actor", "2", lines=2)
-    assert f"--multi-step: was 2 when {path} was saved, is 3" in errors
+    assert f"--multi-step: was 2 when {path} was saved, is 3; resume with --multi-step 2, " in errors
 
 
 @pytest.mark.redis

@@ -33,7 +33,7 @@ from rainbow_iqn_apex.programs.actor.filming import Filmer
 from rainbow_iqn_apex.programs.actor.player import Player, make_client
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.common import IntervalLog, joined, opened_environment
+from rainbow_iqn_apex.programs.common import IntervalLog, joined, temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
@@ -122,7 +122,7 @@ class EvaluationActor(Player):
         if self._policy.version != self._version:  # those that an inference server had
             self._begin_with(self._policy.version)
         entry, film = evaluated_entry(args.id_eval_actor, number), EVALUATIONS if self._filmer else ""
-        with opened_environment(args, seed, entry, recorded_by=film, evaluation=True) as environment:
+        with temporary_environment(args, seed, entry, recorded_by=film, evaluation=True) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
             watch = partial(self._watch, environment.spec)
             return play_episode(self._policy, environment, number, self, camera=camera, watch=watch)
@@ -152,7 +152,7 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
 
 
 def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
-    with opened_environment(replace(args, render=False), args.seed) as environment:
+    with temporary_environment(replace(args, render=False), args.seed) as environment:
         spec = environment.spec
     policy, where = make_policy(args, spec, derive_seed(args.seed, 5, args.id_eval_actor), client, run, stop)
     with (

@@ -15,7 +15,7 @@ import yaml
 from rainbow_iqn_apex.agents.policy import ActingProtocol
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import folder_to_write, read_regular, write_file
+from rainbow_iqn_apex.common.files import folder_to_write, read_regular, short_path, write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.programs import snapshot
@@ -44,7 +44,7 @@ def check_folder(folder: Path) -> None:
     is_card = head.startswith("---\n") and _MARK in f"{head}\n"
     if not is_card and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(
-            f"--export: {folder} holds something else than a model card; name an empty folder, or a new one"
+            f"--export: {short_path(folder)} holds something else than a model card; name an empty folder, or a new one"
         )
 
 

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
-from rainbow_iqn_apex.programs.common import open_environment, opened_environment
+from rainbow_iqn_apex.programs.common import open_environment, temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
 from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
 
@@ -34,7 +34,7 @@ class LoadedPolicy:
 
     def __init__(self, args: Args, weights: dict[str, torch.Tensor]) -> None:
         self._device = select_device(args)
-        with opened_environment(replace(args, render=False), args.seed) as environment:
+        with temporary_environment(replace(args, render=False), args.seed) as environment:
             self.spec = environment.spec  # of observations and actions
             self.action_repeat = environment.action_repeat  # frames per agent step
         self.codes = action_codes(args, weights, self.spec)

@@ -20,7 +20,7 @@ from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.agent import device_name, select_device
-from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.programs.evaluation.card import NEW_FILM, check_folder, summary_of, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
@@ -47,10 +47,12 @@ def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
     if args.model is None:
         raise UserError("--model: name a snapshot, or the folder whose newest is to play, as in --model results/")
     args, saved = load_model(args)
+    assert args.model is not None
     games = [args.entry(number) for number in range(len(args.entries))]
     if len(games) > 1 and args.export is not None:
         raise UserError(
-            f"--export: expected one game, {args.model} plays {len(games)}: name it with {option_of(args.env)}"
+            f"--export: expected one game, {short_path(args.model)} plays {len(games)}: name it with "
+            f"{option_of(args.env)}"
         )
     return [
         episode
@@ -65,7 +67,8 @@ def _evaluate(args: Args, saved: dict[str, Any], stop: threading.Event, later: l
     if args.export is not None:
         check_folder(args.export)
     if args.render:
-        open_environment(args, args.seed).close()  # fails now if no window can be opened
+        with temporary_environment(args, args.seed):
+            pass  # fails now if no window can be opened
     device = select_device(args)
     with (
         _open_videos(args) as videos,

@@ -12,6 +12,7 @@ from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments.entries import entries
 from rainbow_iqn_apex.environments.registry import named_module
@@ -64,9 +65,14 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     args = asked.replace(**{name: value for name, value in of_policy.items() if name not in kept})
     of_training = {flag_of(field.name) for field in fields(args.own) if not field.metadata.get("policy")}
     if errors := [text for text in verify(args) if text.partition(":")[0] not in of_training]:
-        whose = f"--model: the settings in {args.model} make no sense: "
+        whose = f"--model: the settings in {_shown(args)} make no sense: "
         raise UserError("\n".join(text if text.startswith("--env: ") else f"{whose}{text}" for text in errors))
     return args
+
+
+def _shown(args: Args) -> str:
+    assert args.model is not None
+    return short_path(args.model)
 
 
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
@@ -74,14 +80,14 @@ def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     name, weights = str(snapshot.settings_of(saved).get("agent")), saved["model_state_dict"]
     if ":" in name and name != args.agent:
         raise UserError(
-            f"--agent: {args.model} is of {name}, which would be imported; if you trust it, give --agent {name}"
+            f"--agent: {_shown(args)} is of {name}, which would be imported; if you trust it, give --agent {name}"
         )
     known = name in (*agent_names(), args.agent)  # other projects' snapshots name none
     try:
         read = find_agent(name).load().sizes_of(weights) if known else sizes_of(weights)
     except ValueError as error:
         whose = f"--agent {name}" if known else "Rainbow-IQN or Rainbow"
-        raise UserError(f"--model: {args.model} is not of {whose}: {error}") from error
+        raise UserError(f"--model: {_shown(args)} is not of {whose}: {error}") from error
     agent = name if known else read["agent"]
     sizes = {key: value for key, value in read.items() if key != "nb_actions"}
     return sizes | {"agent": agent, "rainbow_only": agent == "rainbow"}
@@ -98,7 +104,7 @@ def _check_module(args: Args, learned: dict[str, Any]) -> None:
     env = learned.get("env", "")
     if not args.given & {"env", "game"} and (package := named_module(env)):
         raise UserError(
-            f"--env: {args.model} has learned {env}, which would import {package}; if you trust that package, give "
+            f"--env: {_shown(args)} has learned {env}, which would import {package}; if you trust that package, give "
             f"--env {env}"
         )
 
@@ -117,7 +123,7 @@ def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]
         is_game = "game" in args.given and ("env" not in args.given or asked.env == learned.get("env", asked.env))
         title = asked.env if ":" in asked.env or "game" not in args.given else asked.game
         return [
-            f"--{'game' if is_game else 'env'}: {args.model} has learned {learned.get('game') or learned['env']}, "
+            f"--{'game' if is_game else 'env'}: {_shown(args)} has learned {learned.get('game') or learned['env']}, "
             f"not {title}; --force evaluates it so"
         ]
     return [] if ":" in asked.env or "game" in learned else _other_game_than_named(args)
@@ -127,10 +133,10 @@ def _other_game_than_named(args: Args) -> list[str]:
     """Do the same for another project's snapshot without settings: only the name of its file may name a game."""
     named = _game_in_name(args.model)
     if "game" not in args.given:
-        return [f"--game: {args.model} holds no settings that name its game: name it, as in --game {named or 'pong'}"]
+        return [f"--game: {_shown(args)} holds no settings that name its game: name it, as in --game {named or 'pong'}"]
     if named in (None, args.game) or args.force:
         return []
-    return [f"--game: {args.model} is of {named} by its name, not of {args.game}; --force evaluates it so"]
+    return [f"--game: {_shown(args)} is of {named} by its name, not of {args.game}; --force evaluates it so"]
 
 
 def _game_in_name(model: Path | None) -> str | None:
@@ -146,7 +152,7 @@ def _other_networks(args: Args, of_policy: dict[str, Any], shapes: set[str]) -> 
         learned, asked = of_policy[name], args.unused.get(name, args.get(name))
         if learned != asked and (name in shapes or not args.force):
             advice = "leave it out" if name in shapes else "leave it out, or --force evaluates it so"
-            errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")
+            errors.append(f"{flag_of(name)}: {_shown(args)} has learned with {learned}, not {asked}; {advice}")
     return errors
 
 

@@ -30,7 +30,7 @@ from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import LARGEST, TimeLapse
 from rainbow_iqn_apex.programs import processor
-from rainbow_iqn_apex.programs.common import opened_environment
+from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 
@@ -73,7 +73,7 @@ class EpisodePlayer:
         self._loaded.reset(task.seed)
         policy, codes = self._loaded.policy, self._loaded.codes
         option = "--record" if task.video else ""
-        with opened_environment(self._args, task.seed, recorded_by=option, evaluation=True) as environment:
+        with temporary_environment(self._args, task.seed, recorded_by=option, evaluation=True) as environment:
             if task.video is None:
                 return Played(task, play_episode(policy, environment, task.episode, self._stop, codes), 0)
             camera = TimeLapse(largest=LARGEST, blinks=getattr(environment, "blinks", False))

@@ -26,7 +26,7 @@ from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
 from rainbow_iqn_apex.programs.code_watch import CodeWatch
-from rainbow_iqn_apex.programs.common import joined, launch_command, opened_environment, run_keys
+from rainbow_iqn_apex.programs.common import joined, launch_command, run_keys, temporary_environment
 from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.following import Follower
 from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
@@ -60,7 +60,7 @@ def _serve(
         expected=ExpectedActors(client, keys, 0, partial(launch_command, args)), break_stale=args.abandon_other_run,
         replicas=args.redis_replicas,
     )  # fmt: skip
-    with opened_environment(replace(args, render=False), args.seed) as environment:
+    with temporary_environment(replace(args, render=False), args.seed) as environment:
         spec = environment.spec
     lockstep = args.synchronize_actors_with_learner
     service = _alone(args, spec, run_client) if lockstep else _together(args, spec)

@@ -39,7 +39,8 @@ def check_same_settings(team: Team, args: Args) -> None:
     for rank, there in enumerate(code):
         if there.differs_from(code[0]):
             raise UserError(f"learner 0 has {code[0]}, and learner {rank} {there}; bring all learners to the same")
-    own = args.settings | {"run_name": args.name, "path_to_results": str(args.path_to_results.resolve())}
+    paths = {"model": args.model and args.model.resolve(), "path_to_results": args.path_to_results.resolve()}
+    own = args.settings | {"run_name": args.name} | paths
     texts = {name: json.dumps(value, default=str) for name, value in own.items()}
     first, *others = team.exchange(texts, dict[str, str])
     for rank, other in enumerate(others, 1):

@@ -82,8 +82,8 @@ def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
                 snapshot.restore(agent, saved.content)
         except UserError as error:
             raise UserError(
-                f"--path-to-results: {saved.path} cannot be resumed from, {error}; resume with the settings of its "
-                "run, or start from its weights in another folder, with --model"
+                f"--path-to-results: {short_path(saved.path)} cannot be resumed from, {error}; resume with the "
+                "settings of its run, or start from its weights in another folder, with --model"
             ) from error
         note = "; --model is not used" if args.model else ""
         print(f"Resuming from {short_path(saved.path)} at T = {saved.progress.T_learner}{note}", flush=True)
@@ -95,13 +95,13 @@ def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
         except UserError as error:
             if (other := str(snapshot.settings_of(content).get("agent"))) in {*agent_names()} - {args.agent}:
                 raise UserError(
-                    f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
-                    "that agent, or name a snapshot of this one"
+                    f"--model: {short_path(model)} holds weights of --agent {other}, which do not fit --agent "
+                    f"{args.agent}: train that agent, or name a snapshot of this one"
                 ) from error
             if lines := _other_sizes(args, content):
                 raise UserError("\n".join(lines)) from error
             raise
-        print(f"Starting from the weights of {model}", flush=True)
+        print(f"Starting from the weights of {short_path(model)}", flush=True)
 
 
 def _other_sizes(args: Args, content: dict[str, Any]) -> list[str]:

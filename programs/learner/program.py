@@ -13,7 +13,7 @@ import torch
 from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
-from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.files import folder_to_write, short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
@@ -25,7 +25,7 @@ from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.environment_names import check_actors
-from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
+from rainbow_iqn_apex.options.presets import announce_preset, describe_preset, preset_of
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
 from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter, warn_of_long_rows
@@ -99,7 +99,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
         saved = _saved_run(args, reports, team)
         if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
             begin_together(team, None)
-            print(f"Finished at T = {T} already; move what is in {reports.folder} away to start afresh")
+            print(f"Finished at T = {T} already; move what is in {short_path(reports.folder)} away to start afresh")
             return
         progress, known = _find_run(learner_client, saved)
         agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
@@ -150,12 +150,9 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
 
 def _describe(args: Args, expected: str) -> None:
     """Print what the preset sets, which options the agent does not use, and what is expected of the run."""
-    agent = type(args.own)
-    if args.preset != "paper":
-        if args.verbose:
-            print(describe_preset(args.preset, agent, args.get, pictures=args.sees_pictures), flush=True)
-        else:
-            print(announce_preset(args.preset, agent, pictures=args.sees_pictures), flush=True)
+    if (name := args.preset) != "paper":
+        preset = preset_of(name, type(args.own), pictures=args.sees_pictures, capacity=args.memory_capacity)
+        print(describe_preset(name, preset, args.get) if args.verbose else announce_preset(name, preset), flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
     if args.own.rate_falls and "T_max" not in args.given:
@@ -180,7 +177,9 @@ def _saved_run(args: Args, reports: ResultsFolder, team: Team) -> SavedRun | Non
             reports.keep_best(saved.progress.run_id)
         return saved
     if full := next((log for log in reports.logs if log.episodes), None):
-        raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
+        raise UserError(
+            f"--path-to-results: {short_path(full.path)} has episodes, but no checkpoint to resume: move it away"
+        )
     return None
 
 
@@ -198,8 +197,8 @@ def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
     before, now = saved.settings, args.shared
     free = {"T_max", "nb_actor", "rainbow_only" if "agent" in before else ""} | args.own.UNUSED
     errors = [
-        f"{flag_of(name)}: was {before[name]!r} when {saved.path} was saved, is {now[name]!r}; resume with the same "
-        "settings, or start afresh in another --path-to-results"
+        f"{flag_of(name)}: was {before[name]!r} when {short_path(saved.path)} was saved, is {now[name]!r}; resume with "
+        f"{flag_of(name)} {before[name]!r}, or start afresh in another --path-to-results"
         for name in now.keys() & before.keys() - free
         if before[name] != now[name]
     ]
@@ -217,8 +216,9 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
     before = textwrap.shorten(ascii(saved.name), 200)
     if not args.abandon_other_run:
         raise UserError(
-            f"--run-name: was {before} when {saved.path} was saved, is {args.name!r}; resume under the same name, or "
-            "give --abandon-other-run to go on without the experience that the Redis server holds under that name"
+            f"--run-name: was {before} when {short_path(saved.path)} was saved, is {args.name!r}; resume under the "
+            "same name, or give --abandon-other-run to go on without the experience that the Redis server holds under "
+            "that name"
         )
     print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
 
@@ -228,13 +228,13 @@ def _refuse_other_team(args: Args, saved: SavedRun, team: Team) -> None:
     before = max(1, len(saved.ranks))
     if before != team.size:
         raise UserError(
-            f"--path-to-results: {saved.path} is of a run with {before} learners, and here are {team.size}: start as "
-            "many, or start afresh in another --path-to-results"
+            f"--path-to-results: {short_path(saved.path)} is of a run with {before} learners, and here are "
+            f"{team.size}: start as many, or start afresh in another --path-to-results"
         )
     if team.size > 1 and args.nb_actor != saved.nb_actor:
         raise UserError(
-            f"--nb-actor: was {saved.nb_actor} when {saved.path} was saved, is {args.nb_actor}; with several learners "
-            "it cannot change"
+            f"--nb-actor: was {saved.nb_actor} when {short_path(saved.path)} was saved, is {args.nb_actor}; with "
+            "several learners it cannot change"
         )
 
 

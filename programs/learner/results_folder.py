@@ -13,7 +13,7 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import folder_to_write, lock_file, write_file
+from rainbow_iqn_apex.common.files import folder_to_write, lock_file, short_path, write_file
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.learner_client import begun_as
@@ -55,7 +55,9 @@ class ResultsFolder:
             path = self._evaluation_path
             self._evaluations = EvaluationScores(path) if path.exists() else None  # made with the first episode
         except BlockingIOError as error:
-            raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
+            raise UserError(
+                f"--path-to-results: a learner of another run is writing {game} in {short_path(folder)}"
+            ) from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import short_path
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.learner_client import Origin
@@ -110,7 +111,9 @@ class SavedRun:
 def parse(path: Path, content: dict[str, Any]) -> SavedRun:
     """Read the content of the checkpoint at `path`; raises UserError for one that no learner has saved."""
     if not content.keys() >= _RESUMABLE:
-        raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
+        raise UserError(
+            f"--path-to-results: {short_path(path)} cannot be resumed from, only started from: give it as --model"
+        )
     with damage_named(path):
         return _parse(path, content)
 
@@ -122,8 +125,8 @@ def damage_named(path: Path) -> Iterator[None]:
         yield
     except (ValueError, RuntimeError) as error:
         raise UserError(
-            f"--path-to-results: {path} cannot be resumed from, it is damaged ({one_line(error)}): move what is here "
-            "away to start afresh"
+            f"--path-to-results: {short_path(path)} cannot be resumed from, it is damaged ({one_line(error)}): move "
+            "what is here away to start afresh"
         ) from error
 
 

@@ -10,6 +10,7 @@ import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import DivergedError
+from rainbow_iqn_apex.common.files import short_path
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner.checkpoints import FirstMessages
@@ -153,8 +154,9 @@ class Saver:
         log, logged = self._results.log, saved.logged
         if log.size < logged:
             print(
-                f"{log.path} has lost episodes: it has {log.size} bytes, and had {logged} when {saved.path} was saved; "
-                "the run goes on without these scores, so stop it first to put the file back",
+                f"{short_path(log.path)} has lost episodes: it has {log.size} bytes, and had {logged} when "
+                f"{short_path(saved.path)} was saved; the run goes on without these scores, so stop it first to "
+                "put the file back",
                 flush=True,
             )
         if self._limiter.synchronize and whole:

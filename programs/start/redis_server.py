@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.common.files import lock_file
+from rainbow_iqn_apex.common.files import caller_path, lock_file
 from rainbow_iqn_apex.common.signals import blocked
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
@@ -74,13 +74,13 @@ def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
     """Raise UserError if a server cannot be started at a port, as something answers there."""
     if answer.is_redis and _keeps(host, port, results):
         raise UserError(
-            f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop what "
+            f"--port-redis: the Redis server of {caller_path(results)} is already at {host}:{port}; stop what "
             f"looks after it, or itself (redis-cli -p {port} shutdown), or --use-running-redis goes on with it"
         )
     if answer.listens and keeps_file(results, port):
         raise UserError(
-            f"--port-redis: port {port} of {host} is taken, and the run in {results} goes on with a Redis server "
-            "there, which has its experience; stop what listens there"
+            f"--port-redis: port {port} of {host} is taken, and the run in {caller_path(results)} goes on with a Redis "
+            "server there, which has its experience; stop what listens there"
         )
     if answer.is_redis:
         raise UserError(
@@ -145,10 +145,12 @@ def _lock(folder: Path, port: int, stop: StopRequest) -> IO[bytes]:
             if time.monotonic() > deadline:
                 raise UserError(
                     f"--path-to-results: another start script, perhaps of another machine, keeps a Redis server's file "
-                    f"in {folder}; stop that script and its server, or name another folder"
+                    f"in {caller_path(folder)}; stop that script and its server, or name another folder"
                 ) from error
         except OSError as error:
-            raise UserError(f"--path-to-results: {folder} lets no file be locked: {error.strerror}") from error
+            raise UserError(
+                f"--path-to-results: {caller_path(folder)} lets no file be locked: {error.strerror}"
+            ) from error
         stop.pause()
 
 

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, lock_file, read_regular, write_file
+from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, lock_file, read_regular, short_path, write_file
 from rainbow_iqn_apex.common.schema import Count, Counted, Word
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, Score
 from rainbow_iqn_apex.saber.results.training_log import format_line, header_of, names_of, parse_csv
@@ -89,7 +89,7 @@ class EvaluationLog:
         try:
             self._lock = lock_file(path.with_name(f".{path.stem}.lock"))
         except BlockingIOError as error:
-            raise ValueError(f"another evaluation is writing {path}") from error
+            raise ValueError(f"another evaluation is writing {short_path(path)}") from error
         try:
             self._episodes = self._read()
         except BaseException:
@@ -111,19 +111,21 @@ class EvaluationLog:
         return [self._episodes[number] for number in sorted(self._episodes) if number < self._asked]
 
     def _read(self) -> dict[int, EvaluatedEpisode]:
+        shown = short_path(self.path)
         try:
             before = read_evaluation_record(self.path.with_suffix(".json"))
             episodes = {episode.record.episode: episode for episode in read_evaluation(self.path)}
         except FileNotFoundError as error:
             if self.path.exists():
-                raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
+                missing = short_path(Path(error.filename))
+                raise ValueError(f"{shown}: how it was made is not known: {missing} is missing") from error
             return {}
         now, then = self.record.decisive, before.decisive
         packages = self.record.versions.keys() | before.versions.keys()
         once = (now.keys() ^ then.keys()) & packages  # an extra that came, or went, or that older records did not name
         if names := [name for name in now | then if name not in once and now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
-            raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
+            raise ValueError(f"{shown} is of another evaluation (of {Path(before.model).name}): {differences}")
         self.record = replace(
             self.record,
             commits=list(dict.fromkeys([*before.commits, *self.record.commits])),
@@ -140,7 +142,8 @@ class EvaluationLog:
         try:
             _line(episode)
         except ValueError as error:
-            raise RunError(f"{self.path} cannot hold episode {record.episode}: {error}, found {record}") from error
+            shown = short_path(self.path)
+            raise RunError(f"{shown} cannot hold episode {record.episode}: {error}, found {record}") from error
         self._episodes[record.episode] = episode
         self._added = True
         if time.monotonic() < self._next_write:
@@ -190,7 +193,7 @@ def read_evaluation_record(path: Path, folder: Path | None = None) -> Evaluation
             values.setdefault("acting", None)  # which earlier releases did not write
         return schema.parse_record(values, EvaluationRecord)
     except ValueError as error:
-        raise ValueError(f"{path}: not an evaluation's record ({error})") from error
+        raise ValueError(f"{short_path(path)}: not an evaluation's record ({error})") from error
 
 
 def _write_episodes(path: Path, episodes: Sequence[EvaluatedEpisode]) -> None:

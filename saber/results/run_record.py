@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, to_builtins
 
 from rainbow_iqn_apex.common import checkout, schema
-from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, read_regular, write_file
+from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, read_regular, short_path, write_file
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.extras import packages_of
 from rainbow_iqn_apex.saber.results.task import Task, tasks_of
@@ -74,7 +74,7 @@ def read_record(path: Path, folder: Path | None = None) -> RunRecord | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ValueError(f"{path}: not a run's record ({error})") from error
+        raise ValueError(f"{short_path(path)}: not a run's record ({error})") from error
 
 
 def versions(env: str) -> dict[str, str]:

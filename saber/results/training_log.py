@@ -11,7 +11,14 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, TypeVar
 
-from rainbow_iqn_apex.common.files import named_in_errors, open_regular, read_regular, replace_file, write_file
+from rainbow_iqn_apex.common.files import (
+    named_in_errors,
+    open_regular,
+    read_regular,
+    replace_file,
+    short_path,
+    write_file,
+)
 from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.environments.entries import entry_of
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
@@ -204,9 +211,9 @@ def _each(file: BinaryIO, path: Path, kind: type[Line], begin: int = 0, end: int
     """
     first = file.readline(_LONGEST_LINE).removesuffix(b"\n")
     if first.endswith(b"\r"):
-        raise ValueError(f"{path}: its lines end in CRLF, as some editors write them; convert it to LF")
+        raise ValueError(f"{short_path(path)}: its lines end in CRLF, as some editors write them; convert it to LF")
     if first != (header := header_of(kind)).encode():
-        raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
+        raise ValueError(f"{short_path(path)}, line 1: expected the header {header!r}, found {first[:200]!r}")
     place = file.seek(max(begin, len(first) + 1))
     for number in count(2):
         whole = file.readline(_LONGEST_LINE) if place < end else b""
@@ -218,7 +225,8 @@ def _each(file: BinaryIO, path: Path, kind: type[Line], begin: int = 0, end: int
                 raise ValueError(f"more than {_LONGEST_LINE} bytes")
             yield _parse_cells(line.decode("ascii").split(","), kind)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
+            where = f"{short_path(path)}, line {number}"
+            raise ValueError(f"{where}: {line[:200]!r} is not an episode ({error})") from error
 
 
 def _parse_cells(cells: list[str], kind: type[Line]) -> Line:
@@ -240,7 +248,7 @@ def _append_bytes(path: Path, data: bytes) -> None:
         size = file.seek(0, os.SEEK_END)
         try:
             if file.write(data) != len(data):
-                raise OSError(f"{path}: could not write {len(data)} bytes (disk full?)")
+                raise OSError(f"{short_path(path)}: could not write {len(data)} bytes (disk full?)")
             os.fsync(file.fileno())
         except BaseException:
             file.truncate(size)

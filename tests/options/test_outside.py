@@ -19,7 +19,7 @@ from rainbow_iqn_apex.environments.registry import find_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.common import look_at_entries, open_environment, open_vector, opened_environment
+from rainbow_iqn_apex.programs.common import look_at_entries, open_environment, open_vector, temporary_environment
 from rainbow_iqn_apex.programs.evaluation import workers
 from rainbow_iqn_apex.programs.recording import try_to_record
 from tests.documents import write_modules
@@ -278,7 +278,7 @@ def test_an_environment_that_changes_its_process_changes_no_path(folder: Path) -
     named = (parsed.path_to_results, parsed.model, parsed.record, parsed.export)
     assert named == (folder / "mine", folder, folder / "films", folder / "card")
     assert args.Args().path_to_results == folder / "results"
-    with opened_environment(parsed, 1) as environment:
+    with temporary_environment(parsed, 1) as environment:
         environment.reset()
     assert Path.cwd() == folder, "only what plays on may stay elsewhere"
     look_at_entries(parsed)

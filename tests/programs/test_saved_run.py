@@ -1,5 +1,9 @@
 """A checkpoint is read as the run that it holds."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +11,14 @@ import torch
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.evaluation.card import check_folder
+from rainbow_iqn_apex.programs.learner.program import _refuse_other_settings
 from rainbow_iqn_apex.programs.learner.saved_run import parse
+from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation_record
+from rainbow_iqn_apex.saber.results.run_record import read_record
+from rainbow_iqn_apex.saber.results.training_log import read_records
+from tests.interface import read
 from tests.refusals.files import CHECKPOINT, RUN, TABLE
 
 
@@ -18,6 +29,42 @@ def test_a_run_is_read() -> None:
     assert (run.own_part.counted, run.published) == ({0: 17, 1: 0}, {2: bytes(5), 3: b"\1" * 6})
     assert run.own_part.replay.extra == {"slots": TABLE}
     assert (run.best_mean, run.logged, run.finished) == (-21.0, 80, False)
+
+
+def test_a_refusal_to_resume_names_the_way_out() -> None:
+    # A preset fits the environments to --memory-capacity: a run begun without that has others. Mutation: name no value.
+    words = ["--preset", "cpu", "--memory-capacity", "100000"]
+    before: Any = SimpleNamespace(path=CHECKPOINT, settings=read(*words, "--nb-env-per-actor", "16").shared)
+    with pytest.raises(UserError) as refused:
+        _refuse_other_settings(read(*words), before)
+    (advised,) = re.findall(r"; resume with (--\S+ \S+), or", str(refused.value))
+    _refuse_other_settings(read(*words, *advised.split()), before)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: parse(path, {}),
+        lambda path: snapshot.load(path, "--model"),
+        lambda path: snapshot.choose(path.parent, None),
+        lambda path: check_folder(path.parent),
+        lambda path: read_evaluation_record(path),
+        lambda path: read_record(path),
+        lambda path: read_records(path),
+    ],
+)
+def test_errors_show_a_path_as_it_was_given(
+    call: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: show the absolute path, which the program works with.
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine" / "of_nothing.pth"
+    file.parent.mkdir()
+    file.write_text("?")
+    file.with_suffix(".json").write_text("{}")
+    with pytest.raises((UserError, ValueError)) as refused:
+        call(file)
+    assert "mine" in str(refused.value) and str(tmp_path) not in str(refused.value)
 
 
 PART = {name: RUN[name] for name in ("counted", "replay", "replay_generator")} | {

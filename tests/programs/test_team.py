@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.following import check_same_settings
 from rainbow_iqn_apex.programs.learner.rounds import Rounds
 from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
 from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
@@ -51,6 +53,25 @@ def test_others_are_watched_again_after_redis_was_away_for_longer_than_a_command
         wait_until(lambda: own_client.away.given_up, "a command to be given up")
         own_server.go_on()
         wait_until(lambda: not own_client.away.given_up, "a later command")
+
+
+def test_learners_may_be_started_in_different_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: compare the paths as they are shown, which depend on the working directory.
+    folders, results = [tmp_path, tmp_path / "other"], ["--path-to-results", str(tmp_path)]
+    sent: dict[Any, list[Any]] = {}  # by kind: what the learners before have sent, too
+
+    def exchange(value: Any, kind: Any) -> list[Any]:
+        sent.setdefault(kind, []).append(value)
+        return sent[kind]
+
+    team: Any = SimpleNamespace(exchange=exchange)
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        (folder / "start.pth").touch()
+        monkeypatch.chdir(folder)
+        check_same_settings(team, options.parse(["--model", str(tmp_path / "start.pth"), *results], "test", ""))
+    with pytest.raises(UserError, match=r"--model: is .*: start all learners with the same settings"):
+        check_same_settings(team, options.parse(["--model", "start.pth", *results], "test", ""))
 
 
 @pytest.mark.parametrize("learners", [2, 4])
