@@ -16,7 +16,7 @@ from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
 EVALUATIONS = "--record-evaluations"
 _Rank: TypeAlias = tuple[float, int]  # of an episode: smaller is better
 PLACES = ("best", "median", "worst")  # of the episodes whose videos are kept
-_NEAR_MEDIAN = 8  # videos: of a hundred episodes the median's is among them in four cases of five, or one close to it
+_NEAR_MEDIAN = 8  # videos: of a hundred episodes the median's is among them in four cases of five
 
 
 def try_to_record(args: Args, option: str, folder: Path) -> None:
@@ -38,7 +38,8 @@ class Videos:
     """Videos of those episodes of an evaluation that may turn out to be the best, the median and the worst.
 
     Each episode's video is written while the episode is played, and most are deleted soon: ten remain on the disk at
-    most. Which one is the median is known only at the end, so that the videos kept are those nearest to it so far.
+    most. Which one is the median is known only at the end, so that the videos kept are those nearest to it so far. The
+    median has to be played again if its video is not among them.
     """
 
     def __init__(self, folder: Path | None, missing: str = "") -> None:
@@ -47,7 +48,6 @@ class Videos:
         self.speeds: dict[int, int] = {}  # of the videos on the disk, in multiples of the normal one, by episode
         self._ranks: dict[int, _Rank] = {}  # of the same episodes
         self._all: list[_Rank] = []  # of all episodes that have ended, the best first
-        self._deleted: set[int] = set()  # episodes
 
     def path(self, episode: int) -> Path:
         """Return where the video of an episode is, or is to be written."""
@@ -68,21 +68,18 @@ class Videos:
             if self._ranks[episode] not in (self._all[0], self._all[-1]):
                 self.path(episode).unlink()
                 del self.speeds[episode], self._ranks[episode]
-                self._deleted.add(episode)
 
     def choose(self, episodes: Sequence[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:
         """Return the best, the median and the worst of some episodes, or fewer, by place, none twice.
 
-        Of an even number, the lower one in the middle is the median; the nearest one to it if its video was deleted.
+        Of an even number, the lower one in the middle is the median.
         """
         ordered = sorted(episodes, key=lambda episode: _rank(episode.record))
-        middle = len(ordered) // 2
         chosen = {"best": ordered[0]}
         if len(ordered) > 1:
             chosen["worst"] = ordered[-1]
-        between = [one for one in ordered[1:-1] if one.record.episode not in self._deleted]
-        if between:
-            chosen["median"] = min(between, key=lambda one: abs(ordered.index(one) - middle))
+        if len(ordered) > 2:
+            chosen["median"] = ordered[len(ordered) // 2]
         return {place: chosen[place] for place in PLACES if place in chosen}
 
 

@@ -203,7 +203,7 @@ def _keep(
 
 
 def _play_again(players: OwnProcess | Processes, wanted: list[EvaluatedEpisode], videos: Videos) -> None:
-    """Record episodes that were played without a video: by an earlier start, or in a window."""
+    """Record episodes that have no video: of an earlier start, of a window, or a median whose video was deleted."""
     records = {record.episode: record for _, record in wanted if record.episode not in videos.speeds}
     if not records:
         return

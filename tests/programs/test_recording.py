@@ -2,12 +2,16 @@
 
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.programs.evaluation import program
+from rainbow_iqn_apex.programs.evaluation.workers import OwnProcess
 from rainbow_iqn_apex.programs.recording import Videos
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
+from tests.programs.test_model_card import Players
 
 
 def episode(number: int, score: float) -> EvaluatedEpisode:
@@ -42,8 +46,23 @@ def test_a_handful_of_videos_is_kept_that_ends_with_the_right_ones(seed: int, tm
     chosen = videos.choose(episodes)
     ordered = sorted(episodes, key=lambda one: -one.record.score_saber)
     places = {place: ordered.index(one) for place, one in chosen.items()}
-    assert (places["best"], places["worst"]) == (0, 199) and abs(places["median"] - 100) <= 8
-    assert all(videos.path(number).exists() for number in (one.record.episode for one in chosen.values()))
+    assert places == {"best": 0, "median": 100, "worst": 199}
+    assert {chosen["best"].seed, chosen["worst"].seed} <= videos.speeds.keys()
+    assert {int(path.stem) for path in tmp_path.iterdir()} == videos.speeds.keys(), "any other is played again"
+
+
+def test_a_median_without_a_video_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Mutations: show a neighbour of the median; delete the video of an episode and still count on it.
+    videos, players = Videos(tmp_path), Players(stopped=False)
+    episodes = [episode(number, number) for number in range(200)]  # so that the median rises while they are played
+    for _, record in episodes:
+        videos.path(record.episode).touch()
+        videos.add(record, 1)
+    chosen = videos.choose(episodes)
+    program._play_again(cast(OwnProcess, players), [*chosen.values()], videos)
+    assert "Playing again what was played without a video: episode 99\n" in capsys.readouterr().out
+    assert {place: one.seed for place, one in chosen.items()} == {"best": 199, "median": 99, "worst": 0}
+    assert videos.path(99).read_text() == "episode 99"
 
 
 def test_an_episode_of_an_earlier_start_may_be_the_median(tmp_path: Path) -> None:
