@@ -13,16 +13,9 @@ from rainbow_iqn_apex.saber.report.descriptions import notes
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation
 from rainbow_iqn_apex.saber.report.groups import differences
 from rainbow_iqn_apex.saber.report.marks import LIMITS
-from rainbow_iqn_apex.saber.report.results import (
-    THRESHOLDS,
-    Agent,
-    Game,
-    Profiles,
-    Results,
-    plain,
-    published_normalised,
-)
+from rainbow_iqn_apex.saber.report.results import THRESHOLDS, Agent, Game, Profiles, Results, published_normalised
 from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.report.styles import plain
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
 from rainbow_iqn_apex.saber.results.task import Task
 

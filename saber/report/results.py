@@ -214,8 +214,3 @@ class Results:
         }
         published = {column: self.published(column, mark, reference) for column in COLUMNS}
         return Profiles(ours, {column: profile(scores, THRESHOLDS) for column, scores in published.items() if scores})
-
-
-def plain(values: Array) -> list[float | None]:
-    """Numbers [n] as JSON takes them, to six digits; None for nan."""
-    return [None if np.isnan(value) else float(f"{value:.6g}") for value in values]

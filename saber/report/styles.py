@@ -6,8 +6,9 @@ from itertools import cycle
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rainbow_iqn_apex.memory.rows import Array
-from rainbow_iqn_apex.saber.report.results import plain
 from rainbow_iqn_apex.saber.results.atari_scores import Column
 from rainbow_iqn_apex.saber.results.colours import AGENTS, PUBLISHED
 
@@ -87,3 +88,8 @@ def plain_text(text: str) -> str:
 def count_lines(names: Sequence[str]) -> int:
     """Lines that these names take in a legend."""
     return sum(1 + name.count("<br>") for name in names)
+
+
+def plain(values: Array) -> list[float | None]:
+    """Numbers [n] as JSON takes them, to six digits; None for nan."""
+    return [None if np.isnan(value) else float(f"{value:.6g}") for value in values]
