@@ -13,6 +13,7 @@ from typing import IO, BinaryIO, cast
 
 from rainbow_iqn_apex.common.errors import UserError
 
+ANYWHERE = Path("/")  # the folder of a file that the user has named itself
 CALLED_FROM = "RAINBOW_CALLED_FROM"  # variable: the folder from which the start script was called
 MOST_BYTES = 1 << 30  # of a log: ten million episodes
 MOST_RECORD_BYTES = 1 << 24  # of what is written about a run or an evaluation, as JSON
@@ -38,15 +39,14 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path, folder: Path | None) -> BinaryIO:
+def open_regular(path: Path, folder: Path) -> BinaryIO:
     """Open a regular file in `folder`, or in a folder below, for reading. Raises OSError.
 
     Other users may write to a results folder. So a link must not lead out of the folder, which itself may be a link,
-    and nothing waits for the writer of a pipe, or reads a device. Without a `folder`, the user has named the file
-    itself: it may lie anywhere, but has to be a regular file.
+    and nothing waits for the writer of a pipe, or reads a device. With `ANYWHERE`, the file has to be a regular one.
     """
     real = Path(os.path.realpath(path, strict=True))  # Path.resolve raises RuntimeError for links in a circle
-    root = Path(os.path.realpath(folder, strict=True)) if folder else real.parent
+    root = Path(os.path.realpath(folder, strict=True))
     if not real.is_relative_to(root):
         raise OSError(errno.EXDEV, f"it leads out of {folder}", os.fspath(path))
     place = os.open(root, os.O_PATH | os.O_DIRECTORY)
@@ -77,12 +77,12 @@ def named_in_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def read_regular(path: Path, folder: Path | None = None, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a file in `folder`, by default its own; raises OSError as `open_regular`, or if too large.
+def read_regular(path: Path, folder: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the content of a file in `folder`; raises OSError as `open_regular`, or if too large.
 
     `most` is the largest size in bytes.
     """
-    with named_in_errors(path), open_regular(path, folder or path.parent) as file:
+    with named_in_errors(path), open_regular(path, folder) as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
         return file.read(size)  # not `most`, for which Python would take so much memory

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, misfits, pai
 from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import open_regular, replace_file, short_path
+from rainbow_iqn_apex.common.files import ANYWHERE, open_regular, replace_file, short_path
 from rainbow_iqn_apex.common.text import name_error, one_line
 
 _SUFFIX = "_state_dict"
@@ -86,11 +86,11 @@ def check_parts(agent: Agent) -> None:
             ) from error
 
 
-def load(path: Path, option: str, folder: Path | None = None) -> dict[str, Any]:
+def load(path: Path, option: str, folder: Path = ANYWHERE) -> dict[str, Any]:
     """Open a snapshot, which `option` has named, on the CPU; its checksums are verified before anything is decoded.
 
-    With a `folder`, the one that was named, the file has to lie in it; see `open_regular`. The old format of torch.save
-    has no checksums: such a file is taken as it is.
+    The file has to lie in `folder`; see `open_regular`. The old format of torch.save has no checksums: such a file is
+    taken as it is.
 
     Raises:
         DamagedError: the file holds no snapshot, or one that has changed since it was written.

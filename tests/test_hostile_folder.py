@@ -193,9 +193,11 @@ def test_no_reader_takes_a_file_without_end(folder: Path, name: str) -> None:
 
 
 def test_a_link_that_the_user_names_is_followed_to_a_file_alone(folder: Path) -> None:
-    link = folder.parent / "newest.pth"
+    (folder.parent / "links").mkdir()
+    link = folder.parent / "links" / "newest.pth"
     link.symlink_to(folder / "last_model_pong_7.pth")
     assert snapshot.load(link, "--model")
+    assert load_model(options.parse(["--game", "pong", "--model", str(link)], "test", ""))
     link.unlink()
     link.symlink_to("/dev/zero")
     with pytest.raises(UserError, match="it is no regular file"):
@@ -234,7 +236,7 @@ def test_what_we_write_follows_no_link_and_waits_for_no_reader(tmp_path: Path) -
     assert (tmp_path / "private").read_text() == "kept"
     with lock_file(tmp_path / "lock"), pytest.raises(BlockingIOError):
         lock_file(tmp_path / "lock")
-    assert read_regular(tmp_path / "lock") == b""
+    assert read_regular(tmp_path / "lock", tmp_path) == b""
 
 
 def test_a_video_is_no_other_file(folder: Path) -> None:

@@ -87,7 +87,7 @@ def read_shown(folder: Path, game: str, within: Path | None = None) -> Shown:
     films: dict[FilmSlot, FilmInfo] = {}
     run_id = ""
     with suppress(OSError, ValueError, RecursionError, TypeError, LookupError):
-        content = json.loads(read_regular(_shown_path(folder, game), within, MOST_RECORD_BYTES))
+        content = json.loads(read_regular(_shown_path(folder, game), within or folder, MOST_RECORD_BYTES))
         run_id = str(content["run"])
         for slot in FILM_SLOTS:
             with suppress(ValueError, LookupError):

@@ -38,7 +38,7 @@ def check_folder(folder: Path) -> None:
     """Make the folder of a card; raises UserError if it holds anything else, but for hidden files such as .git."""
     folder_to_write("--export", folder)
     try:
-        head, *_ = read_regular(folder / "README.md").decode(errors="replace").split("\n---", 1)
+        head, *_ = read_regular(folder / "README.md", folder).decode(errors="replace").split("\n---", 1)
     except OSError:
         head = ""
     is_card = head.startswith("---\n") and _MARK in f"{head}\n"

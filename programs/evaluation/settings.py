@@ -12,7 +12,7 @@ from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import short_path
+from rainbow_iqn_apex.common.files import ANYWHERE, short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments.entries import entries
 from rainbow_iqn_apex.environments.registry import named_module
@@ -37,7 +37,7 @@ def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
     assert args.model is not None
     is_named = "game" in args.given or ("env" in args.given and args.env != "atari")
     path = snapshot.choose(args.model, args.task if is_named else None, or_the_only=True)
-    saved = snapshot.load(path, "--model", args.model if args.model.is_dir() else None)
+    saved = snapshot.load(path, "--model", args.model if args.model.is_dir() else ANYWHERE)
     return network_args(replace(args, model=path), saved), saved
 
 

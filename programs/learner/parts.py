@@ -11,7 +11,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.files import short_path
+from rainbow_iqn_apex.common.files import ANYWHERE, short_path
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -89,7 +89,7 @@ def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
         print(f"Resuming from {short_path(saved.path)} at T = {saved.progress.T_learner}{note}", flush=True)
     elif args.model:
         model = snapshot.choose(args.model, args.task)
-        content = snapshot.load(model, "--model", args.model if args.model.is_dir() else None)
+        content = snapshot.load(model, "--model", args.model if args.model.is_dir() else ANYWHERE)
         try:
             snapshot.restore_weights(agent, content)
         except UserError as error:

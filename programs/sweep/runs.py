@@ -62,7 +62,7 @@ class Run:
         """Return what was written down; None for a run that was never started. Raises UserError for a damaged file."""
         path = self.folder / _STATE
         try:
-            return schema.parse_record(schema.parse_json(read_regular(path, most=1000)), State)
+            return schema.parse_record(schema.parse_json(read_regular(path, self.folder, 1000)), State)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:

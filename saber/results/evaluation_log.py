@@ -176,7 +176,7 @@ def read_evaluation(path: Path, folder: Path | None = None) -> list[EvaluatedEpi
     """Read the CSV of an evaluation; raises ValueError for any other file, OSError as `read_regular`."""
     return [
         EvaluatedEpisode(line.seed, EpisodeRecord(**{name: getattr(line, name) for name in _PLAYED}))
-        for line in parse_csv(read_regular(path, folder), path, _Line)
+        for line in parse_csv(read_regular(path, folder or path.parent), path, _Line)
     ]
 
 
@@ -186,7 +186,7 @@ def _line(episode: EvaluatedEpisode) -> str:
 
 def read_evaluation_record(path: Path, folder: Path | None = None) -> EvaluationRecord:
     """Read the JSON of an evaluation; raises ValueError for any other file, OSError as `read_regular`."""
-    content = read_regular(path, folder, MOST_RECORD_BYTES)
+    content = read_regular(path, folder or path.parent, MOST_RECORD_BYTES)
     try:
         values = schema.parse_json(content)
         if isinstance(values, dict):

@@ -70,7 +70,8 @@ def write_record(path: Path, record: RunRecord) -> None:
 def read_record(path: Path, folder: Path | None = None) -> RunRecord | None:
     """Read a record; None if there is no file. Raises ValueError for any other file, OSError as `read_regular`."""
     try:
-        return schema.parse_record(schema.parse_json(read_regular(path, folder, MOST_RECORD_BYTES)), RunRecord)
+        content = read_regular(path, folder or path.parent, MOST_RECORD_BYTES)
+        return schema.parse_record(schema.parse_json(content), RunRecord)
     except FileNotFoundError:
         return None
     except ValueError as error:

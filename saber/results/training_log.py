@@ -165,7 +165,7 @@ def read_records(path: Path, folder: Path | None = None) -> list[EpisodeRecord]:
 
     Raises ValueError for any other file, OSError as `read_regular`.
     """
-    return parse_csv(read_regular(path, folder), path, EpisodeRecord)
+    return parse_csv(read_regular(path, folder or path.parent), path, EpisodeRecord)
 
 
 def _key(record: EpisodeRecord) -> tuple[int, int, int]:
