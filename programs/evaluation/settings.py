@@ -71,8 +71,7 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
 
 
 def _shown(args: Args) -> str:
-    assert args.model is not None
-    return short_path(args.model)
+    return short_path(args.model) if args.model else "the snapshot"
 
 
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:

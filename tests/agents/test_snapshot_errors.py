@@ -147,7 +147,7 @@ def test_an_evaluation_refuses_settings_that_make_no_sense(
     network: dict[str, Any], settings: dict[str, Any], told: str
 ) -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, **network)) | {"settings": json.dumps(settings)}
-    with pytest.raises(UserError, match=f"^--model: the settings in None make no sense: {told}"):
+    with pytest.raises(UserError, match=f"^--model: the settings in the snapshot make no sense: {told}"):
         network_args(options.parse([] if "env" in settings else ["--game", "pong"], "test", ""), content)
 
 
@@ -155,5 +155,5 @@ def test_right_options_of_the_snapshot_s_agent_are_taken_without_its_name() -> N
     content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3))
     args = network_args(options.parse(["--game", "pong", "--atoms", "3", "--V-min", "-7"], "test", ""), content)
     assert (args.agent, args.get("atoms"), args.get("V_min")) == ("rainbow", 3, -7)
-    with pytest.raises(UserError, match=r"^--atoms: None has learned with 3, not 21; leave it out$"):
+    with pytest.raises(UserError, match=r"^--atoms: the snapshot has learned with 3, not 21; leave it out$"):
         network_args(options.parse(["--game", "pong", "--atoms", "21"], "test", ""), content)
