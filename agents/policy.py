@@ -42,7 +42,7 @@ class Inspection(NamedTuple):
     curves: Array | None = None  # [A, N] quantiles, or probabilities of the atoms
 
 
-DRAWN = "drawn actions (--stochastic evaluates these)"  # of an agent with this option
+DRAWN = "drawn actions"  # of an agent with the option --stochastic
 
 
 class ActingProtocol(NamedTuple):
@@ -59,7 +59,8 @@ class ActingProtocol(NamedTuple):
         noise = " under the network's noise" * self.noise
         random = f", except for a share of {self.epsilon:g} at random" * (self.epsilon > 0)
         chosen = "drawn from the policy" if self.drawn else "greedy"
-        return f"actions: {chosen}{noise}{random}; training scores come from {self.training}"
+        way = " (--stochastic evaluates these)" * (self.training == DRAWN and not self.drawn)
+        return f"actions: {chosen}{noise}{random}; training scores come from {self.training}{way}"
 
 
 class Policy(ABC):

@@ -1,4 +1,4 @@
-"""The option that the agents of sequences share, and how they declare the sizes of layers."""
+"""Options that several agents declare: the sizes of layers, drawn actions in evaluations, and those of sequences."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,12 @@ def layer_size(default: int, text: str, *, may_be_0: bool = False) -> int:
     if may_be_0:
         return option(default, text, least=0, most=10_000, shared=True, policy=True, shape=True)
     return option(default, text, above=0, most=10_000, shared=True, policy=True, shape=True)
+
+
+def stochastic_evaluation() -> bool:
+    """Return the option `stochastic` of an agent with a policy."""
+    text = "evaluate with actions drawn from the policy, not with the likeliest one"
+    return option(False, text, flag=True, evaluation=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.common.text import counted, name_error
 from rainbow_iqn_apex.environments.interface import EpisodeLostError
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, MultiDiscrete, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
@@ -105,7 +105,7 @@ class ReplayedEnvironment(ABC):
         # Not to the last bit: on another machine, a sine may be rounded differently.
         found, saved = (unpack(self.spec.observation, obs) for obs in (self._obs, arrays["obs"]))
         if not all(np.allclose(*pair, rtol=1e-3, atol=1e-4, equal_nan=True) for pair in zip(found, saved, strict=True)):
-            self._deny(f"led elsewhere within {self.steps} steps")
+            self._deny(f"led elsewhere within {counted(self.steps, 'step')}")
 
     def _deny(self, what: str) -> NoReturn:
         raise EpisodeLostError(

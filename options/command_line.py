@@ -88,8 +88,8 @@ _OTHER_LIBRARIES = {
     "evaluation_interval": "eval_freq eval_interval save_freq checkpoint_frequency save_every_steps",
     "evaluation_episodes": "eval_episodes n_eval_episodes num_eval_episodes",
     "learner_threads": "num_threads",
-    "disable_cuda": "cuda no_cuda device",
-    "gpu_number": "gpu gpu_id cuda_device",
+    "disable_cuda": "cuda no_cuda",
+    "gpu_number": "device gpu gpu_id cuda_device",
     "host_redis": "redis_host redis_server",
     "port_redis": "redis_port",
 }

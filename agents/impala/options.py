@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
-from rainbow_iqn_apex.agents.sequence_options import layer_size
+from rainbow_iqn_apex.agents.sequence_options import layer_size, stochastic_evaluation
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -73,9 +73,7 @@ class ImpalaOptions(MixtureOptions):
     lr_IMPALA: float = option(6e-4, "RMSProp's learning rate, which falls to 0 at T-max", above=0)
     rms_eps_IMPALA: float = option(0.01 / 640, "RMSProp's epsilon; published as 0.01 for a sum over 640 rows", above=0)
     rms_decay_IMPALA: float = option(0.99, "RMSProp's decay", least=0, most=0.9999)
-    stochastic: bool = option(
-        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
-    )
+    stochastic: bool = stochastic_evaluation()
 
     @property
     def unused(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rainbow_iqn_apex.agents.round_options import RoundOptions
-from rainbow_iqn_apex.agents.sequence_options import layer_size
+from rainbow_iqn_apex.agents.sequence_options import layer_size, stochastic_evaluation
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -105,9 +105,7 @@ class OnPolicyOptions(RoundOptions):
     )
     lr_on_policy: float = option(2.5e-4, "Adam's learning rate, which falls to 0 at T-max", above=0)
     adam_eps_on_policy: float = option(1e-5, "Adam's epsilon", above=0)
-    stochastic: bool = option(
-        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
-    )
+    stochastic: bool = stochastic_evaluation()
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together."""

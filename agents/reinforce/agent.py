@@ -16,7 +16,7 @@ from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import DRAWN, Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.common.errors import UserError
@@ -51,7 +51,7 @@ class Reinforce(Agent):
         length = options.unroll_length
         self.spec = ChunkSpec(1, 0, length, 1, length, length, prioritised=False)
         self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)
-        self._scale = observation.scale
+        self._scale, self._stochastic = observation.scale, options.stochastic
         network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, setup.nb_actions)
         self.network = network.to(self.generator.device)
         self._learned = list(self.network.parameters())
@@ -64,12 +64,12 @@ class Reinforce(Agent):
         """Draw actions from the policy; nothing is kept from one row to the next."""
         log_policy, _ = self.network(self._inputs(torch.from_numpy(rows.obs)))  # [E, A]
         actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)  # [E]
-        chosen = log_policy.argmax(1) if step is None else actions
+        chosen = log_policy.argmax(1) if step is None and not self._stochastic else actions
         return ActorOutput(chosen.cpu().numpy(), {}, self.version), state
 
     def acting_protocol(self) -> ActingProtocol:
         """Return how an evaluation chooses actions."""
-        return ActingProtocol("drawn actions")
+        return ActingProtocol(DRAWN, drawn=self._stochastic)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:  # noqa: ARG002 - it keeps nothing

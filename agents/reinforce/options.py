@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.sequence_options import layer_size
+from rainbow_iqn_apex.agents.sequence_options import layer_size, stochastic_evaluation
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
 
@@ -30,3 +30,4 @@ class ReinforceOptions(AgentOptions):
         40, "rows of a sequence, at whose end the value is bootstrapped from", above=0, most=10_000, shared=True
     )
     lr_REINFORCE: float = option(3e-3, "Adam's learning rate", above=0)
+    stochastic: bool = stochastic_evaluation()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.sequence_options import SequenceOptions, layer_size
+from rainbow_iqn_apex.agents.sequence_options import SequenceOptions, layer_size, stochastic_evaluation
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -53,9 +53,7 @@ class SacOptions(SequenceOptions):
         shared=True,
     )
     lr_SAC: float = option(3e-4, "Adam's learning rate of policy, critics and temperature", above=0)
-    stochastic: bool = option(
-        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
-    )
+    stochastic: bool = stochastic_evaluation()
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

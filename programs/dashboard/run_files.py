@@ -193,7 +193,8 @@ class RunFiles:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
-                self.problem = encodable(str(error))[:300]
+                named = isinstance(error, OSError) and error.filename
+                self.problem = encodable(f"{error.filename}: {error.strerror}" if named else str(error))[:300]
         for tail in self._tails:
             if tail.is_too_long and not self.problem:
                 self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"

@@ -1,11 +1,15 @@
 """One log line about what a person asks of a run first: how good it is, how fast it is, how long it will take."""
 
 import math
+import re
+import shlex
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.files import caller_path
+from rainbow_iqn_apex.common.files import caller_path, short_path
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES
 from rainbow_iqn_apex.monitoring import formats
@@ -65,6 +69,8 @@ class Summary:
             "test_multiple_seed.py",
             {name: args.get(name) for name in sorted(named)} | {"model": folder, "path_to_results": folder},
         )
+        python = short_path(Path(sys.executable))  # of an environment that may not be active where the line is read
+        command = re.sub("^python ", lambda _: f"{shlex.quote(python)} ", command)
         plot = f"Reward_{args.task}{'_*' if len(args.entries) > 1 else ''}.html"
         return f"{RESULT}{self.score()}; plot: {folder}/{plot}; evaluate the agent with: {command}"
 

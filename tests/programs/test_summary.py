@@ -1,5 +1,6 @@
 """The learner's log line about score, speed and remaining time."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,15 @@ def test_the_line_tells_score_speed_and_remaining_time(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_result_has_score_plot_and_the_command_that_evaluates(
-    tmp_path: Path, words: str, plot: str, command: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, plot: str, command: str
 ) -> None:
-    # Mutation: leave out the rules of the evaluation, which the snapshot does not decide.
+    # Mutations: leave out the rules of the evaluation, which the snapshot does not decide; name plain `python`.
+    monkeypatch.setattr(sys, "executable", str(Path(".my env/bin/python").absolute()))
     given = options.parse(words.split(), "x", "")
     log = TrainingLog(tmp_path / "log.csv")
     log.part(len(given.entries))
     summary = Summary(given, Progress("run"), log, 4)
-    evaluate = f"python test_multiple_seed.py {command}--model r --path-to-results r"
+    evaluate = f"'.my env/bin/python' test_multiple_seed.py {command}--model r --path-to-results r"
     assert summary.result() == f"Result: {summary.score()}; plot: {plot}; evaluate the agent with: {evaluate}"
 
 
