@@ -121,7 +121,8 @@ class Client(redis.Redis):
                 # redis-py tries again by itself, except for a connection that closes just after it has opened.
                 time.sleep(self.away.compute(closed := closed + 1))
             except redis.ResponseError as error:
-                if refused < _DOUBTED and not isinstance(error, NoScriptError):
+                how = trouble_of(error)  # which is waited for, and so needs no doubt
+                if not how and refused < _DOUBTED and not isinstance(error, NoScriptError):
                     refused += 1
                     self.leave_connections()
                     continue
@@ -129,7 +130,6 @@ class Client(redis.Redis):
                     raise UserError(denied) from error
                 if is_wrong_type(error):
                     raise RunError(explain_type(args, self._is_refused)) from error
-                how = trouble_of(error)
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")

@@ -124,7 +124,7 @@ def test_a_server_that_is_busy(own_server: RedisServer, own_client: Client, monk
             thread.start()
             wait_until(is_busy, "the server to be busy")
             if again:
-                monkeypatch.setattr(connection, "AWAY_S", 0.2)
+                monkeypatch.setattr(connection, "AWAY_S", 2.0)
                 with pytest.raises(RunError, match="is busy with another client's script"):
                     own_client.set("key", b"x")
                 with pytest.raises(UserError, match="the server is busy with another client's script") as refused:
