@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rainbow_iqn_apex.common.files import read_regular
-from rainbow_iqn_apex.common.text import encodable
+from rainbow_iqn_apex.common.text import encodable, reason
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
@@ -192,9 +192,10 @@ class RunFiles:
                 part()
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError) as error:
-                named = isinstance(error, OSError) and error.filename
-                self.problem = encodable(f"{error.filename}: {error.strerror}" if named else str(error))[:300]
+            except OSError as error:
+                self.problem = encodable(f"{error.filename}: {reason(error)}")[:300]
+            except ValueError as error:
+                self.problem = encodable(str(error))[:300]
         for tail in self._tails:
             if tail.is_too_long and not self.problem:
                 self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"
