@@ -194,7 +194,7 @@ def redis_server(words: tuple[str, ...], place: Workplace) -> None:
 
 def redis_cli(words: tuple[str, ...], place: Workplace) -> None:
     parser = argparse.ArgumentParser(add_help=False)
-    for option in ("--user", "--cacert", "-h", "--cluster-replicas"):
+    for option in ("--user", "--cacert", "-h", "-p", "--cluster-replicas"):
         parser.add_argument(option)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--cluster", nargs="+", default=[])

@@ -79,5 +79,5 @@ def test_an_episode_ends_for_one_of_three_reasons() -> None:
 
 @pytest.mark.parametrize("change", [lambda obs: obs.astype(float), lambda obs: obs[:2], lambda obs: obs.tolist()])
 def test_observations_are_as_the_spec_has_them(change: Callable[[Array], Array]) -> None:
-    with pytest.raises(UserError, match=r"^--env: an observation is .*, where the spec has uint8 \(5,\); mend the "):
+    with pytest.raises(UserError, match=r"^--env: an observation is .*, where the spec has uint8 \(5,\); fix the "):
         play(WrongChain(lambda row: row._replace(obs=change(row.obs))))
