@@ -101,7 +101,7 @@ def load(path: Path, option: str, folder: Path = ANYWHERE) -> dict[str, Any]:
         with (
             open_regular(path, folder) as file,
             warnings.catch_warnings(action="ignore"),
-        ):  # one line shall name the fault
+        ):  # one line names the fault
             size = os.fstat(file.fileno()).st_size
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)

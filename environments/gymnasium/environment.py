@@ -30,7 +30,7 @@ from rainbow_iqn_apex.memory.rows import Array, Row
 
 _CHECKED_FIRST = 100  # rows of each environment whose numbers are compared with their space: 10 to 60 µs each
 _CHECKED_EVERY = 997  # after them; prime, so that all environments of a vector get their turn
-_BEYOND: set[str] = set()  # environments of which this process has printed that numbers are beyond their bounds
+_BEYOND: set[str] = set()  # names of environments whose numbers beyond their bounds were reported by this process
 _DM_CONTROL = "dm_control/"  # how the ids begin that Shimmy registers for dm_control
 
 

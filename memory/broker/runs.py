@@ -18,7 +18,7 @@ class Runs(NamedTuple):
 
 
 def find_runs(client: Aside) -> Runs:
-    """Return the runs of which the servers hold a record."""
+    """Return the runs that have a record on the servers."""
     records = {key[len(_PREFIX) : -1] for key in keys_from(client, _PREFIX) if key.endswith(b"}")}
     names = {record.decode(errors="replace") for record in records}
     valid = sorted(filter(is_run_name, names))

@@ -1,4 +1,4 @@
-"""Reads what actors see: each writes it to a key of its own, and only while a client listens to a channel of that name.
+"""Reads what actors see: each actor writes to its own key, and only while a client listens to a channel of that name.
 
 So a client without the right to write can ask for views, and nobody needs the right to publish.
 """
