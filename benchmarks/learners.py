@@ -26,7 +26,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import share_of
-from rainbow_iqn_apex.programs.learner.team import join
+from rainbow_iqn_apex.programs.learner.world import join
 
 _LEARNERS = (1, 2)
 _ACTORS = 2

@@ -34,7 +34,7 @@ from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
 
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game

@@ -14,8 +14,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
+from rainbow_iqn_apex.programs.learner.trainers import Turn, make_trainer
 
 CPU = torch.device("cpu")
 PERIOD = 4  # agent steps of an actor's noise draw, by default

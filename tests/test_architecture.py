@@ -32,10 +32,7 @@ QUICK = {"args", "agents.registry", "programs.launch"}
 START = "programs.start."
 NOT_OF_THE_START = ("programs.actor", "programs.agent", "programs.common", "programs.learner")
 _OF_THE_REGISTRY = ("AGENTS", "agent_names", "find_agent")
-TRAINERS = {
-    f"programs.learner.{name}"
-    for name in ("trainer", "trainer_base", "eager_trainer", "mixture_trainer", "graph_recording", "pace")
-}
+TRAINERS = {f"programs.learner.{name}" for name in ("trainers", "update_scheduler")}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -183,7 +180,7 @@ def _is_false(value: ast.expr) -> bool:
 
 
 def test_there_is_something_to_look_at() -> None:
-    expected = {"args.py", "memory/wire.py", "programs/learner/loop.py", "agents/ops/n_step.py", "saber/atari.py"}
+    expected = {"args.py", "memory/wire.py", "programs/learner/learner.py", "agents/ops/n_step.py", "saber/atari.py"}
     assert expected <= SOURCES.keys()
     folders = {entry.module.removeprefix(f"{PACKAGE}.").removesuffix(".agent") for entry in AGENTS.values()}
     assert agent_modules(SOURCES["agents/registry.py"]) == folders
@@ -246,9 +243,9 @@ def test_a_circle_is_noticed() -> None:
         ("programs/actor/x.py", "from programs.learner import budget"),
         ("programs/actor/x.py", "from agents.interface import Agent"),
         ("programs/actor/x.py", "from agents.interface import Learnable, Update"),
-        ("programs/learner/trainer_base.py", "from agents.interface import Agent"),
-        ("programs/learner/trainer_base.py", "from agents.policy import Policy"),
-        ("programs/learner/pace.py", "from memory.queue import Queue"),
+        ("programs/learner/trainers.py", "from agents.interface import Agent"),
+        ("programs/learner/trainers.py", "from agents.policy import Policy"),
+        ("programs/learner/update_scheduler.py", "from memory.queue import Queue"),
         ("agents/networks/x.py", "from agents.interface import Agent"),
         ("agents/x.py", "from launch_learner import run"),
         ("agents/x.py", "import test_multiple_seed"),

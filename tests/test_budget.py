@@ -28,7 +28,7 @@ from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner import budget, buffers
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
 from tests.refusals.chunks import zeros_of

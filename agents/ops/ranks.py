@@ -5,7 +5,7 @@
     ranks.average(gradients)                  # ... has, after this, the gradient of the mean over all batches together
 
 All ranks make the same calls in the same order, with tensors of the same shapes. No gradient passes through them.
-Implemented by `programs.learner.team`.
+Implemented by `programs.learner.world`.
 """
 
 from collections.abc import Sequence

@@ -1,62 +1,302 @@
 """The learner's program: finds out what to resume, builds the parts and runs them."""
 
+import json
 import os
 import textwrap
 import threading
 import uuid
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
+from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, differences
+from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import precision_in_use
+from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common import checkout
 from rainbow_iqn_apex.common.errors import Stopped, UserError
-from rainbow_iqn_apex.common.files import folder_to_write, short_path
+from rainbow_iqn_apex.common.files import ANYWHERE, folder_to_write, short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
+from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, begun_as, renew
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.upkeep import unsafe_settings
-from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
+from rainbow_iqn_apex.memory.rows import DTYPES
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.reporter import Reporter
+from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
+from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
+from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
+from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, path_of
+from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo, Sink
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset, preset_of
-from rainbow_iqn_apex.options.sink_options import check_sinks
+from rainbow_iqn_apex.options.sink_options import check_sinks, event_folder
+from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
-from rainbow_iqn_apex.programs.common import connect_to_redis, look_at_entries, make_limiter, warn_of_long_rows
-from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
-from rainbow_iqn_apex.programs.learner.following import (
-    Beginning,
-    begin_together,
-    check_same_settings,
-    run_follower,
-    watch_others,
+from rainbow_iqn_apex.programs.common import (
+    connect_to_redis,
+    launch_command,
+    look_at_entries,
+    make_limiter,
+    warn_of_long_rows,
 )
+from rainbow_iqn_apex.programs.failure import failure_of
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, make_buffer, share_of
+from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
-from rainbow_iqn_apex.programs.learner.loop import Learner
+from rainbow_iqn_apex.programs.learner.learner import Follower, Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
-from rainbow_iqn_apex.programs.learner.parts import (
-    Place,
-    check_of_others,
-    make_checked_buffer,
-    make_learner_client,
-    restore_agent,
-)
-from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
-from rainbow_iqn_apex.programs.learner.sinks import make_feeder
-from rainbow_iqn_apex.programs.learner.team import Team, join, local_number
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, bound_of_earlier
+from rainbow_iqn_apex.programs.learner.world import Team, TeamWatch, join, local_number
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.saber.results.run_record import present_start
+
+_GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
+
+
+class Place(NamedTuple):
+    """Holds what a learner works with."""
+
+    client: Client
+    device: torch.device
+    environment: EnvironmentSpec
+
+
+def make_learner_client(args: Args, client: Client, team: Team) -> LearnerClient:
+    """Return this learner's end of the transport."""
+    return LearnerClient(
+        client,
+        args.name,
+        args.shared,
+        args.nb_actor,
+        folder=args.path_to_results,
+        abandon_other=args.abandon_other_run,
+        command=partial(launch_command, args),
+        failure=partial(failure_of, client),
+        shards=args.redis_shards,
+        replicas=args.redis_replicas,
+        rank=team.rank,
+        ranks=team.size,
+    )
+
+
+def check_of_others(args: Args, agent: Agent) -> None:
+    """Raise UserError for another package's agent whose weights cannot travel, or whose parts could not be read again.
+
+    Its author shall learn that at the beginning, and not when the run is to go on.
+    """
+    if args.agent in AGENTS:
+        return
+    fault = check_weights(agent.model.state_dict())
+    for name, tensor in agent.model.published().items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in {*DTYPES, "bfloat16"}:
+            fault = fault or f"{name} is of {dtype}, which cannot be sent to actors"
+    if fault:
+        raise UserError(f"--agent: the network's {fault}: keep it out of its state_dict, a buffer by persistent=False")
+    snapshot.check_parts(agent)
+
+
+def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
+    """Let the agent go on from a checkpoint, or begin from --model where there is none."""
+    if saved:
+        try:
+            with damage_named(saved.path):
+                snapshot.restore(agent, saved.content)
+        except UserError as error:
+            raise UserError(
+                f"--path-to-results: {short_path(saved.path)} cannot be resumed from, {error}; resume with the "
+                "settings of its run, or start from its weights in another folder, with --model"
+            ) from error
+        note = "; --model is not used" if args.model else ""
+        print(f"Resuming from {short_path(saved.path)} at T = {saved.progress.T_learner}{note}", flush=True)
+    elif args.model:
+        model = snapshot.choose(args.model, args.task)
+        content = snapshot.load(model, "--model", args.model if args.model.is_dir() else ANYWHERE)
+        try:
+            snapshot.restore_weights(agent, content)
+        except UserError as error:
+            if (other := str(snapshot.settings_of(content).get("agent"))) in {*agent_names()} - {args.agent}:
+                raise UserError(
+                    f"--model: {short_path(model)} holds weights of --agent {other}, which do not fit --agent "
+                    f"{args.agent}: train that agent, or name a snapshot of this one"
+                ) from error
+            if lines := _other_sizes(args, content):
+                raise UserError("\n".join(lines)) from error
+            raise
+        print(f"Starting from the weights of {short_path(model)}", flush=True)
+
+
+def _other_sizes(args: Args, content: dict[str, Any]) -> list[str]:
+    """Return a line for each setting of the snapshot's run that explains why its weights do not fit.
+
+    These are the settings on which the shapes of weights depend. If none of them differs, it is what was played, or any
+    setting of another project's agent, whose author need not mark it.
+    """
+    saved = {
+        name: value for name, value in snapshot.settings_of(content).items() if type(value) is type(args.get(name))
+    }
+    saved = {name: one_line(value, 100) if isinstance(value, str) else value for name, value in saved.items()}
+    own = {f.name: f.metadata.get("shape", False) for f in fields(args.own)}
+    shaping = ["history_length", *(name for name, decides in own.items() if decides)]
+    others = ["env", "game", *(own if args.agent not in AGENTS else ())]
+    found = (differences(saved, {name: args.get(name) for name in names}) for names in (shaping, others))
+    return next(filter(None, found), [])
+
+
+def make_checked_buffer(
+    args: Args, share: Args, team: Team, place: Place, agent: Agent, limiter: RateLimiter, kept: int = 0
+) -> Buffer:
+    """Make the buffer of a learner's `share`; raises UserError where there is no room for what the learner needs.
+
+    `kept` is the number of snapshots of weights alone that it leaves.
+    """
+    sized = replace(share, memory_capacity=capacity(share, agent, limiter))
+    is_on_host = agent.buffer == "queue"  # only its batches go to the device
+    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, place.environment)
+    where = _replay_device(args, needed, place.device)
+    held_on = torch.device("cpu") if is_on_host else where
+    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept, team.size)
+    path = (args.seed, 3, team.rank) if team.rank else (args.seed, 3)
+    generator = torch.Generator(where).manual_seed(derive_seed(*path))
+    return make_buffer(sized, agent, place.environment, generator, team)
+
+
+def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:
+    if args.replay_device == "cuda" and device.type == "cpu":
+        raise UserError("--replay-device: there is no CUDA device in use, only the CPU")
+    if args.replay_device == "cpu" or device.type == "cpu":
+        return torch.device("cpu")
+    fits = needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return device if fits or args.replay_device == "cuda" else torch.device("cpu")
+
+
+def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
+    """Make what hands the learner's metrics to all sinks of a run."""
+    run = RunInfo(args.name, begun_as(run_id), args.path_to_results, args.task, settings)
+    sinks, films = _make_sinks(args, run), None
+    if args.record_evaluations:
+        from rainbow_iqn_apex.monitoring.sinks.film_files import (  # needs OpenCV, which other environments do not
+            FilmFiles,
+            read_shown,
+        )
+
+        films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run.run_id))
+        sinks.append(InThread(FilmFiles(run)))
+    return Feeder(sinks, OverviewReader(client.aside(), args.name), films)
+
+
+def _make_sinks(args: Args, run: RunInfo) -> list[Sink]:
+    """Make the sink that every run has, and those that the options name."""
+    sinks: list[Sink] = [HistorySink(path_of(run.folder, run.game))]
+    if args.tensorboard:
+        from rainbow_iqn_apex.monitoring.sinks.tensorboard import TensorBoardSink
+
+        sinks.append(TensorBoardSink(event_folder(run.folder, run.game, run.name)))
+    if args.metrics_port:
+        from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
+
+        sinks.append(PrometheusSink(run.name, args.metrics_host, args.metrics_port))
+    if args.wandb:
+        from rainbow_iqn_apex.monitoring.sinks.wandb import WandbSink
+
+        sinks.append(InThread(WandbSink(run)))
+    if args.trackio:
+        from rainbow_iqn_apex.monitoring.sinks.trackio import TrackioSink
+
+        sinks.append(InThread(TrackioSink(run)))
+    return sinks
+
+
+class Beginning(NamedTuple):
+    """Where a run goes on, as the learner that leads has found out."""
+
+    progress: Progress
+    crews: tuple[Crew, ...]
+    checkpoint: str  # its file in the results folder; empty: the run begins
+
+
+def check_same_settings(team: Team, args: Args) -> None:
+    """Raise UserError if learners of one run differ in what its results depend on; all learners call this together."""
+    code = team.exchange(checkout.present(), checkout.Code)
+    for rank, there in enumerate(code):
+        if there.differs_from(code[0]):
+            raise UserError(f"learner 0 has {code[0]}, and learner {rank} {there}; bring all learners to the same")
+    paths = {"model": args.model and args.model.resolve(), "path_to_results": args.path_to_results.resolve()}
+    own = args.settings | {"run_name": args.name} | paths
+    texts = {name: json.dumps(value, default=str) for name, value in own.items()}
+    first, *others = team.exchange(texts, dict[str, str])
+    for rank, other in enumerate(others, 1):
+        for name in sorted(first.keys() | other.keys()):
+            if first.get(name) != other.get(name):
+                here = f"{first.get(name)} at learner 0 and {other.get(name)} at learner {rank}"
+                raise UserError(f"{flag_of(name)}: is {here}: start all learners with the same settings")
+
+
+def begin_together(team: Team, beginning: Beginning | None) -> Beginning | None:
+    """Return where the run goes on, as learner 0 gives it; None if the run has finished already."""
+    return team.exchange(beginning, Beginning | None)[0]  # type: ignore[arg-type]
+
+
+def watch_others(args: Args, client: Client, team: Team, learner_client: LearnerClient) -> TeamWatch:
+    """Return what ends this process when another learner is gone; all learners call this together."""
+    return TeamWatch(client, args.name, team, team.exchange(learner_client.lease.token, bytes))
+
+
+def run_follower(args: Args, share: Args, team: Team, place: Place, stop: threading.Event) -> None:
+    """Train the run that learner 0 leads, with this learner's `share` of buffer and batch."""
+    client, device, environment = place
+    with make_learner_client(args, client, team) as learner_client:
+        if (beginning := begin_together(team, None)) is None:
+            return
+        watch = watch_others(args, client, team, learner_client)
+        saved = _load(args, beginning.checkpoint)
+        agent = make_agent(args, environment, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
+        agent.generator.manual_seed(derive_seed(args.seed, 0, team.rank))
+        limiter = make_limiter(args, agent.spec, beginning.crews)
+        buffer = make_checked_buffer(args, share, team, place, agent, limiter)
+        restore_agent(args, agent, saved)
+        if team.total(int(stop.is_set()))[0] and not saved:
+            raise Stopped
+        recorded = team.exchange((0, 0), tuple[int, int])[0]  # when learner 0 leads the run
+        learner_client.follow(beginning.progress.run_id, *recorded)
+        decode = MessageDecoder(agent.spec, environment, args.nb_env_per_actor)
+        run = Run(args, learner_client, None, beginning.progress, limiter, stop, team)
+        follower = Follower(run, agent, buffer, decode, share.update_size)
+        if saved:
+            with damage_named(saved.path):
+                follower.resume(saved)
+        del saved
+        print(f"Learner {team.rank} of {team.size} of run {args.name!r} on {device}", flush=True)
+        with watch:
+            follower.run()
+
+
+def _load(args: Args, name: str) -> SavedRun | None:
+    """Return the checkpoint from which learner 0 goes on."""
+    if not name:
+        return None
+    path = args.path_to_results / name
+    return parse(path, snapshot.load(path, "--path-to-results", args.path_to_results))
 
 
 def run_learner(args: Args, stop: threading.Event) -> None:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
+from rainbow_iqn_apex.programs.learner.world import SINGLE, Team
 
 
 class Run(NamedTuple):

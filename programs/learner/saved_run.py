@@ -21,7 +21,7 @@ from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 from rainbow_iqn_apex.memory.messages import Record
-from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 
 _EXTRA = 16  # arrays of a replay beside its chunks, and their numbers where it has no chunks
 

@@ -19,7 +19,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.pace import share_learned
+from rainbow_iqn_apex.programs.learner.update_scheduler import share_learned
 from tests.agents.sequences import CPU, play, replay_with
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project

@@ -14,7 +14,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.learner.parts import check_of_others
+from rainbow_iqn_apex.programs.learner.program import check_of_others
 from tests.agents.sequences import agent_of
 
 

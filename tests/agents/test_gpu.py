@@ -20,9 +20,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
-from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer, make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import PARTS
+from rainbow_iqn_apex.programs.learner.trainers import PARTS, EagerTrainer, GraphTrainer, make_trainer
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments
 from tests.agents.test_gpu_trace import RECORDED, agent_in, tensors_in

@@ -29,9 +29,7 @@ from rainbow_iqn_apex.memory.hindsight import ACHIEVED, DESIRED
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.graph_recording import Work
-from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer
-from rainbow_iqn_apex.programs.learner.trainer_base import PARTS, Turn
+from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphTrainer, Turn, Work
 from tests.specs import CARTPOLE
 
 META, CPU = torch.device("meta"), torch.device("cpu")

@@ -23,8 +23,7 @@ from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
+from rainbow_iqn_apex.programs.learner.trainers import Turn, make_trainer
 from tests.agents.sequences import CPU
 from tests.goals import BIT_FLIP, BITS, BitFlip
 

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Box
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.parts import restore_agent
+from rainbow_iqn_apex.programs.learner.program import restore_agent
 from tests.agents.test_on_policy import Play, rounds
 from tests.agents.test_sac import agent_of, learned
 from tests.small import save_untrained

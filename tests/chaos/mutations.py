@@ -27,7 +27,7 @@ from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.learner.pace import StepPace
+from rainbow_iqn_apex.programs.learner.update_scheduler import StepPace
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
 _APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""

@@ -20,11 +20,9 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
-from rainbow_iqn_apex.programs.learner.mixture_trainer import MixtureTrainer
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 from rainbow_iqn_apex.programs.learner.saving import Saver
-from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Turn
+from rainbow_iqn_apex.programs.learner.trainers import EagerTrainer, Metrics, MixtureTrainer, Turn
 
 READ, LEARNED = "read.txt", "learned.txt"
 _Buffer = Queue | Replay | Mixture

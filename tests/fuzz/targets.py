@@ -31,8 +31,7 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
-from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, evaluation_record
+from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, MessageDecoder, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
 from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure

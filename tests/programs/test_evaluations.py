@@ -15,8 +15,8 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
-from rainbow_iqn_apex.programs.learner import evaluations
-from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations
+from rainbow_iqn_apex.programs.learner import ingest
+from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, Evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER
 from tests.deadline import wait_until
@@ -32,7 +32,7 @@ REACH = ProgressBound(5, 500)
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluations, "_INTERVAL_S", 0.0)
+    monkeypatch.setattr(ingest, "_INTERVAL_S", 0.0)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def test_a_full_disk_loses_no_score_and_ends_nothing(
     client: Client, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Mutation: forget what was taken from the reader, or trim all the same.
-    monkeypatch.setattr(evaluations, "_RETRY_S", 0.0)
+    monkeypatch.setattr(ingest, "_RETRY_S", 0.0)
     with learner(client, run_name, tmp_path, afresh=True) as (_, taken), evaluator(client, run_name, 0) as link:
         send(link, 1)
         take_until(taken, tmp_path, 1)

@@ -13,9 +13,7 @@ from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.programs.learner.graph_recording import Recorder, Work
-from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer
-from rainbow_iqn_apex.programs.learner.trainer_base import PARTS, Metrics, Turn
+from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphTrainer, Metrics, Recorder, Turn, Work
 from tests.agents import sequences, test_agents
 
 pytestmark = pytest.mark.usefixtures("one_thread", "memory_of_a_gpu")

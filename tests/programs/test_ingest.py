@@ -29,13 +29,10 @@ from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
-from rainbow_iqn_apex.programs.learner.evaluations import Evaluations, make_evaluations
-from rainbow_iqn_apex.programs.learner.ingest import Ingest
-from rainbow_iqn_apex.programs.learner.pace import make_pace
-from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.ingest import Evaluations, Ingest, MessageDecoder, make_evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, make_pace
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

@@ -15,11 +15,8 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, shrunk
 from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, Tags
-from rainbow_iqn_apex.programs.learner.eager_trainer import lag
 from rainbow_iqn_apex.programs.learner.gauges import summary
-from rainbow_iqn_apex.programs.learner.mixture_trainer import MixtureTrainer
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
+from rainbow_iqn_apex.programs.learner.trainers import MixtureTrainer, Turn, lag, make_trainer
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
 from tests.processes import Ended, run
 

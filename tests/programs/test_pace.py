@@ -19,10 +19,9 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.learner.gauges import PARTS
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
-from rainbow_iqn_apex.programs.learner.pace import QueuePace, StepPace
-from rainbow_iqn_apex.programs.learner.progress import Progress
-from rainbow_iqn_apex.programs.learner.rounds import Rounds
-from rainbow_iqn_apex.programs.learner.team import SINGLE
+from rainbow_iqn_apex.programs.learner.learner import Rounds
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, QueuePace, StepPace
+from rainbow_iqn_apex.programs.learner.world import SINGLE
 from tests.conftest import random_rows
 from tests.small import FREE
 from tests.specs import discrete

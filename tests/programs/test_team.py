@@ -20,11 +20,10 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import share_of
-from rainbow_iqn_apex.programs.learner.following import check_same_settings
-from rainbow_iqn_apex.programs.learner.rounds import Rounds
+from rainbow_iqn_apex.programs.learner.learner import Rounds
+from rainbow_iqn_apex.programs.learner.program import check_same_settings
 from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
-from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
-from rainbow_iqn_apex.programs.learner.team_watch import TeamWatch
+from rainbow_iqn_apex.programs.learner.world import SINGLE, TeamWatch, join, local_number
 from tests.agents.ranks import ThreadRank, together
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, agent_of

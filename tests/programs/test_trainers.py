@@ -12,9 +12,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.ring import Ring
-from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
+from rainbow_iqn_apex.programs.learner.trainers import EagerTrainer, Turn, make_trainer
 from tests.agents.sequences import play, replay_with
 from tests.agents.test_agents import ENVIRONMENT, agent_of
 

@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_c
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, pack, packed
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.memory.rows import Array, Arrays
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
 from tests.refusals.reader import Reader, Refused, of
 from tests.specs import discrete
 

@@ -15,8 +15,7 @@ from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
 from rainbow_iqn_apex.memory.wire import Tag
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
-from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder
+from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, MessageDecoder
 from tests.fuzz.mutate import PREFIX, seal
 from tests.refusals.reader import Reader, Refused, of
 from tests.specs import discrete
