@@ -2,17 +2,16 @@
 
 import sys
 
-from rainbow_iqn_apex.programs import stopping
+from rainbow_iqn_apex.programs.process import checked_output, end_at_once
 
 
 def main() -> None:
     """Serve the page until Ctrl-C; exit code 2 for a wrong command."""
-    stopping.end_at_once()  # first: the imports that follow take a second
+    end_at_once()  # first: the imports that follow take a second
     from rainbow_iqn_apex.options import command_line
-    from rainbow_iqn_apex.programs import standard_output
     from rainbow_iqn_apex.programs.dashboard.program import run
 
-    with standard_output.checked(command_line.name_of("dashboard.py")):
+    with checked_output(command_line.name_of("dashboard.py")):
         run(sys.argv[1:], __doc__ or "")
 
 

@@ -18,7 +18,7 @@ from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.command_line import fail, unknown
 from rainbow_iqn_apex.options.parser import Parser, port
 from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, run_name_errors, server_errors
-from rainbow_iqn_apex.programs import standard_output, stopping
+from rainbow_iqn_apex.programs.process import checked_output, end_at_once
 
 _JSON = """
 JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "note": text,
@@ -34,9 +34,9 @@ as inference/clients. What is not known is null.
 
 def main() -> None:
     """Read the command line and show the runs."""
-    stopping.end_at_once()
+    end_at_once()
     parser = _parser()
-    with standard_output.checked(parser.prog):
+    with checked_output(parser.prog):
         _run(parser)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.parser import path
-from rainbow_iqn_apex.programs import standard_output, stopping
+from rainbow_iqn_apex.programs.process import checked_output, end_at_once
 
 
 def main() -> None:
@@ -23,10 +23,10 @@ def main() -> None:
 
     Installed, apex-report does this.
     """
-    stopping.end_at_once()
+    end_at_once()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C leaves no half-written file
     try:
-        with standard_output.checked(Path(sys.argv[0]).name):
+        with checked_output(Path(sys.argv[0]).name):
             _run()
     except KeyboardInterrupt:
         sys.exit(130)

@@ -19,7 +19,7 @@ Exit codes: 0 all have finished, or were stopped in good order; 1 a run has fail
 
 import sys
 
-from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.process import StopRequest, checked_output
 
 
 def main() -> None:
@@ -28,11 +28,10 @@ def main() -> None:
     stop.listen()
     from rainbow_iqn_apex.common.errors import UserError
     from rainbow_iqn_apex.options import command_line
-    from rainbow_iqn_apex.programs import standard_output
     from rainbow_iqn_apex.programs.sweep.program import PROGRAM, run
 
     name = command_line.name_of(PROGRAM)
-    with standard_output.checked(name):
+    with checked_output(name):
         try:
             sys.exit(run(sys.argv[1:], __doc__ or "", stop))
         except UserError as error:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from importlib import import_module
 
-from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs import process
 
 TABLE = {
     "speed": "environment, replay, networks, transport and system, one after the other: eight minutes",
@@ -27,7 +27,7 @@ TABLE = {
 
 def main() -> None:
     """Read the name, and run that benchmark with the words that follow."""
-    processor.prepare()  # before torch is imported: OpenMP reads how long its idle threads spin only once
+    process.prepare_processor()  # before torch is imported: OpenMP reads how long its idle threads spin only once
     width = max(map(len, TABLE))
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",

@@ -28,7 +28,6 @@ from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.broker.inference_servers import Address
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
-from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.inference.link import MOST_ANSWER, Asker, Link, Patience
@@ -36,6 +35,7 @@ from rainbow_iqn_apex.programs.inference.listening import listening
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
 from rainbow_iqn_apex.programs.inference.together import Together
+from rainbow_iqn_apex.programs.process import prepare_processor
 
 CLIENTS = 2
 _NETWORKS = {
@@ -169,7 +169,7 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
 
 
 def _serve(args: Args, told: Any) -> None:
-    processor.prepare()
+    prepare_processor()
     policy = make_agent(args.replace(id_actor=0), ATARI, torch.device("cpu"), learns=False, seed=1)
     service = Together(policy, ATARI, args.nb_env, lambda _: policy)  # no evaluation actor asks
     service.load({name: tensor.clone() for name, tensor in policy.loaded().items()}, 1)
@@ -180,7 +180,7 @@ def _serve(args: Args, told: Any) -> None:
 
 
 def _play(args: Args, client: int, path: str, all_ready: Barrier, game: bool, told: Any) -> None:
-    processor.prepare()
+    prepare_processor()
     torch.set_num_threads(1)
     own = args.replace(id_actor=client)
     count = args.nb_env_per_actor

@@ -23,10 +23,10 @@ from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import Program, run_system
 from benchmarks.works import CPU, update_work
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.learner.world import join
+from rainbow_iqn_apex.programs.process import prepare_processor
 
 _LEARNERS = (1, 2)
 _ACTORS = 2
@@ -103,5 +103,5 @@ def _learn(updates: int) -> None:
 
 
 if __name__ == "__main__":
-    processor.prepare()  # as learners do
+    prepare_processor()  # as learners do
     _learn(int(sys.argv[1]))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
+from rainbow_iqn_apex.programs.redis_program import CONFIGURATION, find_program, settings_of
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST_WAIT_S = 900.0  # for a program's next line

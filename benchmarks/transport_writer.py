@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
 from rainbow_iqn_apex.memory.messages import decode_message
-from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs.process import prepare_processor
 
 NAME, RUN = "benchmark", "run"
 _STATE_BYTES = 40_000  # what an actor's state takes
@@ -38,6 +38,6 @@ def write(folder: Path, port: int, actor: int, chunks: int) -> None:
 
 
 if __name__ == "__main__":
-    processor.prepare()  # as actors do: pages of freed memory would be faulted in for each chunk again
+    prepare_processor()  # as actors do: pages of freed memory would be faulted in for each chunk again
     folder, *numbers = sys.argv[1:]
     write(Path(folder), *map(int, numbers))

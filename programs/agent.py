@@ -13,7 +13,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.plugins import kept_settings
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.programs.machine_preset import check_device, count_gpus
+from rainbow_iqn_apex.programs.machine import check_device, count_gpus
 
 
 def select_device(args: Args, place: int = 0) -> torch.device:

@@ -5,32 +5,38 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.checkout import Code, present
+from rainbow_iqn_apex.common.errors import LeaseLostError, Stopped, UserError
 from rainbow_iqn_apex.common.plugins import kept_settings
+from rainbow_iqn_apex.common.text import name_error, name_exit
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import find_environment, make_environment, own_options
 from rainbow_iqn_apex.environments.vector import Vector, VectorEnvironment
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
-from rainbow_iqn_apex.monitoring.report import Role
+from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Event, EventLog, Report, ReportError, Role, decode, encode
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.environment_names import option_of
-from rainbow_iqn_apex.programs.failure import failure_reported
 
+# Ends that are no failure of the actor's; where its lease is lost, the report is its successor's.
+_IN_ORDER = (Stopped, UserError, BrokerError, LeaseLostError)
+_FAILED = "failed ("  # begins the event
 _LONG_ROW = 4096  # numbers: a grey picture of 64 x 64
 
 
@@ -63,6 +69,63 @@ def joined(args: Args, stop: threading.Event, role: Role, number: int) -> Iterat
     keys = replace(run_keys(args, run), evaluation=role == "evaluation actor", inference=role == "inference server")
     with failure_reported(client, keys, role, number):
         yield client, run
+
+
+@contextmanager
+def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Iterator[None]:
+    """Write into the actor's report that it has failed, as an alarm, and let the exception go on."""
+    began = time.time()
+    try:
+        yield
+    except _IN_ORDER:
+        raise
+    except (Exception, SystemExit) as error:  # the latter by somebody's environment
+        now = time.time()
+        told = name_exit(error) if isinstance(error, SystemExit) else name_error(error)
+        failed = Event(now, f"{_FAILED}{told})", is_alarm=True)
+        with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
+            own = Report(role, number, this_host(), os.getpid(), began, now, ended=True)
+            last = _read(store, number) or own
+            events = (*(event for event in last.events if not event.is_alarm), failed)
+            store.write(number, encode(replace(own, values=last.values, histograms=last.histograms, events=events)))
+        raise
+
+
+def failure_of(client: Client, keys: Keys, actor: int) -> str:
+    """Return how an actor has failed, empty if it has not, or Redis does not answer."""
+    with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
+        report = _read(store, actor)
+        events = report.events if report and report.ended else ()
+        return next((event.text for event in events if event.text.startswith(_FAILED)), "")
+    return ""
+
+
+def _read(store: ReportStore, actor: int) -> Report | None:
+    found = store.read([actor], MAX_BYTES).get(actor)
+    with suppress(ReportError):
+        return decode(found.data) if found else None
+    return None
+
+
+class CodeWatch:
+    """Looks at the record of a run, again and again: another learner may lead it meanwhile."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._own = present()
+        self._learners: Code | None = None
+        self._events = events
+        self._told = ""
+
+    def look(self, record: RunStatus) -> None:
+        """Print a line, and note an alarm, if the learner's code has come to differ from this process's."""
+        if record.code is None or record.code == self._learners:
+            return
+        self._learners = record.code
+        self._events.withdraw(self._told)
+        if self._own.differs_from(record.code):
+            self._told = text = f"other code than the learner: {self._own}, not {record.code}; bring both to the same"
+            print(f"This process has {text}", flush=True)
+            self._events.note(text, is_alarm=True)
 
 
 def open_environment(

@@ -18,8 +18,7 @@ from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped, Use
 from rainbow_iqn_apex.common.text import name_exit
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 from rainbow_iqn_apex.options import command_line, version
-from rainbow_iqn_apex.programs import standard_output
-from rainbow_iqn_apex.programs.restarted import has_worked
+from rainbow_iqn_apex.programs.process import checked_output, has_worked, stop_on_signals
 
 Main = Callable[[Args, threading.Event], None]
 _LINGERS_S = 20.0  # a library that sends the last of something may need a while
@@ -35,7 +34,7 @@ def run_program(main: str, program: str, description: str, load: str = "") -> No
     again.
     """
     program = command_line.name_of(program)
-    with _ends(program), standard_output.checked(program):
+    with _ends(program), checked_output(program):
         _run(main, program, description, load)
 
 
@@ -99,7 +98,6 @@ def _run(main: str, program: str, description: str, load: str) -> None:
 
 def _work(run: Main, arguments: Args, program: str) -> None:
     from rainbow_iqn_apex.memory.broker.connection import BrokerError
-    from rainbow_iqn_apex.programs.stopping import stop_on_signals
 
     try:
         run(arguments, stop_on_signals())

@@ -20,8 +20,8 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
-from rainbow_iqn_apex.programs.machine_preset import parse_for_start
-from rainbow_iqn_apex.programs.output_lines import fault_in
+from rainbow_iqn_apex.programs.machine import parse_for_start
+from rainbow_iqn_apex.programs.process import fault_in
 from rainbow_iqn_apex.programs.sweep.process import environment
 
 _WRONG_COMMAND = 2

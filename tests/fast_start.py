@@ -3,8 +3,8 @@
 import sys
 import time
 
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start.program import start
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 if __name__ == "__main__":
     stop = StopRequest()

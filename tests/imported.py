@@ -1,8 +1,8 @@
 """What a fork server imports before it forks the tests' programs, see `tests.forked`: as the launchers do, in order."""
 
-from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs.process import prepare_processor
 
-processor.prepare()
+prepare_processor()
 
 import gymnasium.envs.classic_control.cartpole  # noqa: E402, F401
 import torch._dynamo  # noqa: E402, F401 - with the first update

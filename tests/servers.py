@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from rainbow_iqn_apex.programs.server_program import bundled_program, program_at
+from rainbow_iqn_apex.programs.redis_program import bundled_program, program_at
 
 
 def _bundled() -> tuple[str, str]:

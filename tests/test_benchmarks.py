@@ -241,8 +241,8 @@ def test_the_table_lists_every_benchmark_and_is_what_the_program_shows() -> None
 def test_idle_threads_are_settled_before_torch_is_imported() -> None:
     # Mutation: import the harness at the top of benchmarks/__main__.py.
     program = (
-        "import sys; from rainbow_iqn_apex.programs import processor; from benchmarks import __main__ as program; "
-        "processor.prepare = lambda: sys.exit(str('torch' in sys.modules)); program.main()"
+        "import sys; from rainbow_iqn_apex.programs import process; from benchmarks import __main__ as program; "
+        "process.prepare_processor = lambda: sys.exit(str('torch' in sys.modules)); program.main()"
     )
     assert run("-c", program)[2].strip() == "False"
 

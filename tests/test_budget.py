@@ -23,7 +23,7 @@ from rainbow_iqn_apex.memory.mixture import buffer
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs import memory_needs, snapshot
+from rainbow_iqn_apex.programs import machine, snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner import budget, buffers
@@ -143,18 +143,18 @@ def test_a_queue_has_room_for_what_more_actors_have_left() -> None:
 
 
 def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    free = memory_needs.available_memory()
+    free = machine.available_memory()
     assert 10**7 < free < 10**14
     (tmp_path / "memory.max").write_text(f"{free // 2}\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    monkeypatch.setattr(memory_needs, "CONTROL_GROUP", tmp_path)
-    assert memory_needs.available_memory() == free // 2 - 1000
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    assert machine.available_memory() == free // 2 - 1000
     (tmp_path / "memory.stat").write_text("file 800\ninactive_file 700\nactive_file 100\n")
-    assert memory_needs.available_memory() == free // 2 - 300  # Mutation: count what was read from files as used
+    assert machine.available_memory() == free // 2 - 300  # Mutation: count what was read from files as used
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory_needs.available_memory() > free // 2
-    monkeypatch.setattr(memory_needs, "_MEMINFO", tmp_path / "missing")
-    assert memory_needs.available_memory() > free, "all that the machine has"
+    assert machine.available_memory() > free // 2
+    monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "missing")
+    assert machine.available_memory() > free, "all that the machine has"
 
 
 def test_what_has_worked_is_told_of_little_memory_and_not_refused(
@@ -162,11 +162,11 @@ def test_what_has_worked_is_told_of_little_memory_and_not_refused(
 ) -> None:
     """After the kernel has killed it for want of memory, others hold what is missing."""
     (tmp_path / "meminfo").write_text("MemAvailable: 1000 kB\n")
-    monkeypatch.setattr(memory_needs, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "meminfo")
     with pytest.raises(UserError, match="start fewer actors on this machine"):
-        memory_needs.check_actor(options.parse([], "test", ""))
+        machine.check_actor(options.parse([], "test", ""))
     monkeypatch.setenv("RAINBOW_HAS_WORKED", "yes")
-    memory_needs.check_actor(options.parse([], "test", ""))
+    machine.check_actor(options.parse([], "test", ""))
     assert capsys.readouterr().out.startswith("start fewer actors on this machine: actor 0.3 GB of 0.0 GB free here\n")
 
 
@@ -176,13 +176,13 @@ def test_an_actor_that_asks_fits_where_one_that_computes_does_not(
     # Mutation: ask the same memory of both.
     (tmp_path / "memory.max").write_text("200000000\n")
     (tmp_path / "memory.current").write_text("0\n")
-    monkeypatch.setattr(memory_needs, "CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
     for place in ("server", "learner"):
-        memory_needs.check_actor(options.parse(["--id-actor", "0", "--inference", place], "test", ""))
+        machine.check_actor(options.parse(["--id-actor", "0", "--inference", place], "test", ""))
     with pytest.raises(
         UserError, match=r"^start fewer actors on this machine: actor 0\.\d GB of 0\.2 GB free here; --force"
     ):
-        memory_needs.check_actor(options.parse(["--id-actor", "0"], "test", ""))
+        machine.check_actor(options.parse(["--id-actor", "0"], "test", ""))
 
 
 def test_the_inference_server_of_a_learner_is_counted(

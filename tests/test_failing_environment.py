@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Joined
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, decode, encode
-from rainbow_iqn_apex.programs.failure import failure_reported
+from rainbow_iqn_apex.programs.common import failure_reported
 from tests.failing import CLOSED, FAILING
 from tests.small import FAMILIES, FREE
 from tests.system import LEARNER, Run

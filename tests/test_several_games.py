@@ -15,7 +15,7 @@ from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResu
 from rainbow_iqn_apex.programs.learner.gauges import Summary
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
-from rainbow_iqn_apex.programs.machine_preset import parse_for_start
+from rainbow_iqn_apex.programs.machine import parse_for_start
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
@@ -108,7 +108,7 @@ def test_each_name_of_a_list_is_checked(words: str, error: str) -> None:
 
 def test_a_list_has_the_actors_of_the_preset_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: count the actors before the preset of such a machine.
-    monkeypatch.setattr("rainbow_iqn_apex.programs.machine_preset.preset_for", lambda _: "cpu")
+    monkeypatch.setattr("rainbow_iqn_apex.programs.machine.preset_for", lambda _: "cpu")
     assert parse_for_start("--game pong,krull --agent impala".split()).nb_actor == 2
     with pytest.raises(
         UserError, match="--nb-actor: expected at least 2 actors, one for each that --game lists, got 1"

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import hosts, options, ssh
 from rainbow_iqn_apex.programs.start.hosts import Host
 from rainbow_iqn_apex.programs.start.remote_messages import FAULT
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

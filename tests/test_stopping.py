@@ -18,8 +18,8 @@ from tests.start_script import free_port
 # The main thread has the lock of the event, or is about to write, when the signal comes.
 WORKS = """
 import os, signal, threading
-from rainbow_iqn_apex.programs import stopping
-stop = stopping.stop_on_signals()
+from rainbow_iqn_apex.programs.process import stop_on_signals
+stop = stop_on_signals()
 with stop._cond:
     os.kill(os.getpid(), signal.{number})
 print("goes on", flush=True)

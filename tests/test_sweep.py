@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.sweep import program
 from rainbow_iqn_apex.programs.sweep.process import LOG, environment, take
 from rainbow_iqn_apex.programs.sweep.process import Process as SweepProcess

@@ -35,7 +35,7 @@ from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.watching import make_view
 from rainbow_iqn_apex.programs.common import IntervalLog, joined, temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
-from rainbow_iqn_apex.programs.memory_needs import check_actor
+from rainbow_iqn_apex.programs.machine import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 
 if TYPE_CHECKING:

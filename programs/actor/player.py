@@ -17,9 +17,7 @@ from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
-from rainbow_iqn_apex.programs.code_watch import CodeWatch
-from rainbow_iqn_apex.programs.common import launch_command, run_keys
-from rainbow_iqn_apex.programs.failure import failure_of
+from rainbow_iqn_apex.programs.common import CodeWatch, failure_of, launch_command, run_keys
 
 
 def make_client(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:

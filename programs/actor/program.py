@@ -21,7 +21,7 @@ from rainbow_iqn_apex.programs.actor.player import Player, make_client
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import IntervalLog, joined, make_limiter, open_vector
-from rainbow_iqn_apex.programs.memory_needs import check_actor
+from rainbow_iqn_apex.programs.machine import check_actor
 
 
 class Actor(Player):

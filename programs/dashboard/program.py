@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.text import reason
 from rainbow_iqn_apex.options import command_line
-from rainbow_iqn_apex.programs import standard_output
 from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
+from rainbow_iqn_apex.programs.process import reader
 
 
 def run(argv: Sequence[str], description: str) -> None:
@@ -43,7 +43,7 @@ def run(argv: Sequence[str], description: str) -> None:
 
 def _end_with_reader() -> None:
     """Stop the process when its lines are not read any more, such as a start script that was killed."""
-    standard_output.reader().poll()
+    reader().poll()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

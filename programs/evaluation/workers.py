@@ -29,10 +29,10 @@ from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import LARGEST, TimeLapse
-from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
+from rainbow_iqn_apex.programs.process import prepare_processor
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
@@ -278,7 +278,7 @@ def _begin(args: Args, weights: Any, stop: Stop) -> None:
     """Prepare a process of the pool; `weights` is what `_Weights` has become, a dictionary of tensors."""
     global _player, _failure
     threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
-    processor.prepare()
+    prepare_processor()
     torch.set_num_threads(1)
     try:
         _player = EpisodePlayer(args, weights, stop)

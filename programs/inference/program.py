@@ -25,8 +25,7 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
-from rainbow_iqn_apex.programs.code_watch import CodeWatch
-from rainbow_iqn_apex.programs.common import joined, launch_command, run_keys, temporary_environment
+from rainbow_iqn_apex.programs.common import CodeWatch, joined, launch_command, run_keys, temporary_environment
 from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.following import Follower
 from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch

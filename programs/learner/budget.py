@@ -24,7 +24,7 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.tables import most_measured
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 from rainbow_iqn_apex.programs.learner.buffers import held
-from rainbow_iqn_apex.programs.memory_needs import (
+from rainbow_iqn_apex.programs.machine import (
     Need,
     actor_bytes,
     available_memory,

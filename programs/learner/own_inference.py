@@ -19,8 +19,8 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_exit, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.programs import processor, stopping
 from rainbow_iqn_apex.programs.inference.listening import listening, server_tls
+from rainbow_iqn_apex.programs.process import prepare_processor, stop_on_signals
 
 _AGAIN_S = (2.0, 60.0)  # between two starts: twice as long each time, and at most
 _WORKS_S = 60.0  # a server that ends later has worked before
@@ -89,8 +89,8 @@ def _run_once(args: Args, left: threading.Event) -> int:
 
 
 def _serve(args: Args, learner: int) -> None:
-    processor.prepare()
-    stop = stopping.stop_on_signals()
+    prepare_processor()
+    stop = stop_on_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_stop_with, args=(learner, stop), daemon=True).start()
     from rainbow_iqn_apex.programs.inference.program import run_inference

@@ -49,12 +49,12 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
 from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
+    failure_of,
     launch_command,
     look_at_entries,
     make_limiter,
     warn_of_long_rows,
 )
-from rainbow_iqn_apex.programs.failure import failure_of
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, make_buffer, share_of
 from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder

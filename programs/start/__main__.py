@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.process import StopRequest
 
 
 def main() -> None:

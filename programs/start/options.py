@@ -21,7 +21,7 @@ from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.parser import Parser, devices, path
 from rainbow_iqn_apex.options.sink_options import check_sinks
-from rainbow_iqn_apex.programs.machine_preset import check_device, preset_for
+from rainbow_iqn_apex.programs.machine import check_device, preset_for
 from rainbow_iqn_apex.programs.start import hosts
 from rainbow_iqn_apex.programs.start.hosts import Host
 

@@ -11,14 +11,14 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.files import caller_path
 from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
 from rainbow_iqn_apex.options import command_line, version
-from rainbow_iqn_apex.programs import launch, standard_output
-from rainbow_iqn_apex.programs.machine_preset import count_gpus
+from rainbow_iqn_apex.programs import launch
+from rainbow_iqn_apex.programs.machine import count_gpus
+from rainbow_iqn_apex.programs.process import StopRequest, provide_streams
 from rainbow_iqn_apex.programs.start import options, ssh, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import Clock, no_window
 from rainbow_iqn_apex.programs.start.screen import shown
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _HELP = Path(__file__).with_name("help.txt")
 
@@ -29,7 +29,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
     It is the learner's, or 0 stopped in good order, 1 cannot go on, 2 bad command. `script` are the words by which it
     was called, before those of its options. By the clock, a process that fails has worked long enough to start again.
     """
-    standard_output.provide()
+    provide_streams()
     if command_line.asks_for_help(words):  # of apex-train or this module; the script needs no environment for it
         called_as = shlex.join([Path(script[0]).name, *script[1:]])
         print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", called_as, 1), end="")

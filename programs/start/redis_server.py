@@ -17,10 +17,10 @@ from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_fi
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.expected_actors import is_at_work
 from rainbow_iqn_apex.memory.broker.opening import open_servers
-from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, process_file, settings_of
+from rainbow_iqn_apex.programs.process import StopRequest
+from rainbow_iqn_apex.programs.redis_program import CONFIGURATION, find_program, process_file, settings_of
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import MOST_RETURNS, WORKS_S, Clock, pause_s
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _ANSWERS_WITHIN_S = 30.0
 _OTHERS_SAVE_S = 60.0

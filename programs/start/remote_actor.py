@@ -15,8 +15,7 @@ from contextlib import suppress
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
-from rainbow_iqn_apex.programs import standard_output
-from rainbow_iqn_apex.programs.restarted import HAS_WORKED, has_worked
+from rainbow_iqn_apex.programs.process import HAS_WORKED, has_worked, reader
 from rainbow_iqn_apex.programs.start.hosts import Host
 from rainbow_iqn_apex.programs.start.remote_messages import BEAT_S
 from rainbow_iqn_apex.programs.start.ssh import Connection, LostError
@@ -36,7 +35,7 @@ class RemoteActor:
         self._stop = False
         self._is_there = False  # the other side, over the newest connection
         self._was_there = has_worked()  # over any of them, or of those of an earlier process
-        self._reader = standard_output.reader()
+        self._reader = reader()
 
     def run(self) -> int:
         """Return the actor's exit code; 1 if it was to stop without a connection.

@@ -22,9 +22,9 @@ from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.checkout import Code, present
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start.hosts import OPTION, Host
 from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, STOP, Order
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
 _CHECKS_AT_ONCE = 8  # an sshd drops many connections that come at once, and many hosts may lie behind one

@@ -8,7 +8,7 @@ from itertools import chain
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
-from rainbow_iqn_apex.programs.output_lines import RESULT
+from rainbow_iqn_apex.programs.process import RESULT, StopRequest
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER
 from rainbow_iqn_apex.programs.start.options import StartOptions, lasting
@@ -16,7 +16,6 @@ from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.page_server import page_servers
 from rainbow_iqn_apex.programs.start.process import Clock, OpenWindow, Process, no_window
 from rainbow_iqn_apex.programs.start.redis_server import RedisServer
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _PAGES_END_S = 5.0
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import viewer
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _OPENS_WITHIN_S = 30.0
 _CHOOSE = "its prefix key, mostly Ctrl-b, then w lists them"

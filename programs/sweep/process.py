@@ -10,8 +10,7 @@ from typing import IO
 
 import rainbow_iqn_apex
 from rainbow_iqn_apex.common.files import lock_file, open_own, open_regular
-from rainbow_iqn_apex.programs.output_lines import fault_in, newest_with
-from rainbow_iqn_apex.programs.stop_request import ENDS_WITH
+from rainbow_iqn_apex.programs.process import ENDS_WITH, fault_in, newest_with
 from rainbow_iqn_apex.programs.sweep.runs import Run, State
 
 LOG = "sweep.log"  # of all starts of a run, in its folder

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.signals import describe_end
 from rainbow_iqn_apex.options import command_line, completion, version
 from rainbow_iqn_apex.options.parser import Parser, devices, path, port
-from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.sweep import settings, slurm
 from rainbow_iqn_apex.programs.sweep.process import environment
 from rainbow_iqn_apex.programs.sweep.runs import Run, check_environment, logs, plan

@@ -6,7 +6,7 @@ from contextlib import suppress
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.signals import describe_end, has_stopped
 from rainbow_iqn_apex.common.text import one_line
-from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.sweep.process import LOG, Process, take
 from rainbow_iqn_apex.programs.sweep.runs import Run, State, port_for
 from rainbow_iqn_apex.programs.sweep.screen import Row, View, summary

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
-from rainbow_iqn_apex.programs.stopping import stop_on_signals
+from rainbow_iqn_apex.programs.process import stop_on_signals
 stop = stop_on_signals()
 print("begins")
 with drawn(lambda report: Panel(f"picture {report.written:.0f} " + "━" * 20)) as draw:

@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.programs.code_watch import CodeWatch
+from rainbow_iqn_apex.programs.common import CodeWatch
 from tests.memory.links import SETTINGS, learner_link
 
 

@@ -13,11 +13,11 @@ from rainbow_iqn_apex.memory.broker.access import OPEN, Server
 from rainbow_iqn_apex.options.command_line import run_by
 from rainbow_iqn_apex.programs import agent
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
 from rainbow_iqn_apex.programs.start.process import no_window
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.processes import run
 
 ROOT = Path(__file__).resolve().parents[2]

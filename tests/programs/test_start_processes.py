@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from rainbow_iqn_apex.common.errors import Stopped
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.process import Process, no_window
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
 from tests.processes import wait_for_ends
 

@@ -10,11 +10,11 @@ import redis
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server
-from rainbow_iqn_apex.programs import server_program
-from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
+from rainbow_iqn_apex.programs import redis_program
+from rainbow_iqn_apex.programs.process import StopRequest
+from rainbow_iqn_apex.programs.redis_program import CONFIGURATION, find_program, settings_of
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.redis_server import Answer, RedisServer, ask, check_port, take_back, uses_running
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
 from tests.memory.test_transport import Stranger
 from tests.processes import Processes, clean_environment
@@ -91,7 +91,7 @@ def test_the_bundled_server_is_taken_and_one_in_its_place_is_named(
     bundled = find_program()
     assert (bundled.path, bundled.is_bundled) == (BUNDLED, True)
     assert str(bundled) == f"{BUNDLED} ({next(iter(SERVERS))})"
-    monkeypatch.setattr(server_program, "bundled_program", lambda: None)
+    monkeypatch.setattr(redis_program, "bundled_program", lambda: None)
     (tmp_path / "redis-server").unlink()
     with pytest.raises(RunError, match=r"found no Redis server: install redis-server 6\.2 or newer"):
         find_program()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import windows
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 from rainbow_iqn_apex.programs.start.windows import TerminalWindows, TmuxWindows, choose, open_window
-from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
 from tests.processes import Process, Processes
 
