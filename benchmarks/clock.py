@@ -39,8 +39,8 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.options.parser import path
 from rainbow_iqn_apex.saber.games import check_game
-from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
+from rainbow_iqn_apex.saber.results.task import read_scores
 from rainbow_iqn_apex.saber.results.training_log import read_records
 
 _PREFIX = "clock-"

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.learning_plot import COLOURS, STYLE
 from benchmarks.learning_report import number
-from rainbow_iqn_apex.saber.report.drawing import Axes, Figure, drawing_style, ticker
-from rainbow_iqn_apex.saber.results.atari_scores import GameScores
+from rainbow_iqn_apex.saber.report.svg import Axes, Figure, drawing_style, ticker
+from rainbow_iqn_apex.saber.results.task import GameScores
 
 _COLUMNS = 4  # of panels
 _WIDTH, _HEIGHT, _LINE = 10.0, 1.9, 0.3  # inches: of all panels, of a panel, of the legend

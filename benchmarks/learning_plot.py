@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rainbow_iqn_apex.saber.report.drawing import Axes, Figure, drawing_style, ticker
+from rainbow_iqn_apex.saber.report.svg import Axes, Figure, drawing_style, ticker
 
 LAST = 20  # episodes that a point of a curve, and a score, is the mean of
 MOST = 300  # dots of a run, and points of its curve: the committed file stays small

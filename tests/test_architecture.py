@@ -112,8 +112,7 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             and (top == "agents" or name.startswith(NOT_OF_THE_START)),
             "nobody knows of the start script": f"{name}.".startswith(START) and not is_start and folder != "tests",
             "memory/broker alone imports redis, and not all of it": top == "redis" and module not in REDIS,
-            "saber/report/drawing.py alone imports matplotlib": top == "matplotlib"
-            and module != "saber.report.drawing",
+            "saber/report/svg.py alone imports matplotlib": top == "matplotlib" and module != "saber.report.svg",
             "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
         }
         yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from rainbow_iqn_apex.environments.scores import VersionedRecord
-from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER
+from rainbow_iqn_apex.saber.results.training_log import EVALUATION_HEADER
 from tests.chain.environment import RETURNS
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
@@ -25,7 +25,7 @@ ALL_RETURNS = {score for scores in RETURNS.values() for score in scores}
 def logged(folder: Path) -> list[VersionedRecord]:
     whole = (folder / "chain_evaluation.csv").read_text("ascii").rpartition("\n")[0]  # the last may be half written
     header, *lines = whole.splitlines()
-    assert header == HEADER
+    assert header == EVALUATION_HEADER
     return [VersionedRecord(*map(_value, line.split(","))) for line in lines]
 
 

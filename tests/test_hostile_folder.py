@@ -31,9 +31,8 @@ from rainbow_iqn_apex.saber.results.evaluation_log import (
     read_evaluation_record,
     write_evaluation,
 )
-from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.run_record import read_record
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
+from rainbow_iqn_apex.saber.results.training_log import EvaluationScores, TrainingLog, read_records
 from tests.agents.test_published_snapshots import published, saved
 from tests.dashboard import moment
 from tests.ground_truth.published_network import snapshot_of

@@ -19,10 +19,9 @@ from rainbow_iqn_apex.programs.machine import parse_for_start
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
-from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from rainbow_iqn_apex.saber.results.task import Task, mean_over
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
+from rainbow_iqn_apex.saber.results.training_log import EvaluationScores, TrainingLog, read_records
 from tests.system import EVALUATION, EVALUATORS, LEARNER, Run, System
 
 POLES = "--env gymnasium:CartPole-v1,CartPole-v0"  # of 500 and of 200 steps at most, and else the same

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rainbow_iqn_apex.monitoring import formats
-from rainbow_iqn_apex.saber.results.atari_scores import format_points
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.task import Task, format_points
 
 _FALLS = "↓ from", "down from"
 _LEVEL = 0.02  # of the larger of two scores, within which they count as equal

@@ -13,8 +13,8 @@ from rainbow_iqn_apex.common.files import open_regular
 from rainbow_iqn_apex.monitoring.metrics import METRICS, is_given
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.programs.dashboard.run_files import RunFiles, RunKey
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS
-from rainbow_iqn_apex.saber.results.reference_lines import reference_label, reference_lines, references
+from rainbow_iqn_apex.saber.results.figure import reference_label, reference_lines, references
+from rainbow_iqn_apex.saber.results.task import COLUMNS
 from rainbow_iqn_apex.saber.results.training_log import HEADER
 
 _MOST_RUNS = 100

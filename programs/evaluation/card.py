@@ -20,10 +20,8 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.settings import RULES
-from rainbow_iqn_apex.saber.report.protocol import protocol_of
-from rainbow_iqn_apex.saber.report.settings import agent_name
-from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, write_evaluation
-from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
+from rainbow_iqn_apex.saber.report.settings import agent_name, protocol_of
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, format_evaluation, write_evaluation
 from rainbow_iqn_apex.saber.results.task import Task
 
 FILM = "replay.webm"  # the hub shows replay.mp4, for which OpenCV's wheels have no codec that browsers play

@@ -38,7 +38,7 @@ from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.trainers import LARGEST_LAG, Metrics
 from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.programs.process import RESULT
-from rainbow_iqn_apex.saber.results.recent_scores import RecentScore, recent_score
+from rainbow_iqn_apex.saber.results.summary import RecentScore, recent_score
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock

@@ -21,12 +21,11 @@ from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
-from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task, mean_over
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog
+from rainbow_iqn_apex.saber.results.training_log import EvaluationScores, TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
 

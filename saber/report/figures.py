@@ -1,26 +1,169 @@
 """The plots of a report, as plotly takes them."""
 
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import cycle
+from textwrap import wrap
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Profile
-from rainbow_iqn_apex.saber.report.curves import curve_figure
-from rainbow_iqn_apex.saber.report.results import CUT, FLOOR, THRESHOLDS, WHOLE, Agent, Results, published_normalised
-from rainbow_iqn_apex.saber.report.styles import (
-    AXIS,
-    EDGE,
-    Figure,
-    agent_colour,
-    agent_line,
-    agent_symbol,
-    count_lines,
-    legend_text,
-    line,
-    plain_text,
-    published_styles,
+from rainbow_iqn_apex.saber.report.results import (
+    CUT,
+    FLOOR,
+    THRESHOLDS,
+    WHOLE,
+    Agent,
+    Game,
+    Results,
+    published_normalised,
 )
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES, format_frames
-from rainbow_iqn_apex.saber.results.colours import LIGHT, REFERENCE, band
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.figure import AGENTS, LIGHT, PUBLISHED, REFERENCE, band, reference_lines
+from rainbow_iqn_apex.saber.results.task import COLUMNS, REFERENCES, Column, Task, format_frames
+
+Figure = dict[str, Any]
+
+AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "fixedrange": True}
+EDGE = {"mode": "lines", "line": {"width": 0}, "showlegend": False}  # of a band
+_SYMBOLS = ("diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon", "triangle-down")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_TURNS = (("solid", "circle"), ("dash", "square"), ("dot", "diamond"))  # of ours, each with all colours
+_LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
+
+
+class Style(NamedTuple):
+    """How a published agent is drawn."""
+
+    marker: Figure
+    line: Figure
+
+
+def published_styles(columns: Iterable[Column]) -> list[Style]:
+    """Neighbours differ in colour, symbol and dashes; with more agents than colours, in one of them at least."""
+    styles = []
+    parts = zip(columns, cycle(PUBLISHED), cycle(_SYMBOLS), cycle(_DASHES), strict=False)
+    for number, (_, colour, symbol, dash) in enumerate(parts):
+        marker = {"symbol": symbol + "-open" * (number >= len(_SYMBOLS)), "size": 7, "color": colour.light}
+        styles.append(Style(marker, {"width": 1.5, "color": colour.light, "dash": dash, "shape": "hv"}))
+    return styles
+
+
+def agent_line(number: int) -> Figure:
+    """The line of our agent of this number."""
+    return {"width": 2.5, "color": agent_colour(number), "dash": _turn(number)[0]}
+
+
+def agent_symbol(number: int) -> str:
+    """The symbol of our agent of this number."""
+    return _turn(number)[1]
+
+
+def _turn(number: int) -> tuple[str, str]:
+    return _TURNS[number // len(AGENTS) % len(_TURNS)]
+
+
+def agent_colour(number: int) -> str:
+    """The colour of our agent of this number."""
+    return AGENTS[number % len(AGENTS)].light
+
+
+def line(name: str, x: Array, y: Array, **style: Any) -> Figure:
+    """A line through the points, with a gap where y is nan."""
+    return {
+        "type": "scatter",
+        "name": name,
+        "x": [float(f"{value:.9g}") for value in x],
+        "y": plain(y),
+        "mode": "lines",
+        "hoverinfo": "skip",
+        **style,
+    }
+
+
+def legend_text(*parts: str) -> str:
+    """Write the parts as one line of a legend, or each in lines of its own if they are too long for one."""
+    whole = " ".join(parts)
+    lines = [whole]
+    if len(whole) > _LEGEND_WIDTH:
+        lines = [line for part in parts for line in wrap(part, _LEGEND_WIDTH, break_on_hyphens=False)]
+    return "<br>".join(map(plain_text, lines))
+
+
+def plain_text(text: str) -> str:
+    """The text as plotly shows it: tags in it, as in names of files, are none."""
+    return escape(text, quote=False)
+
+
+def count_lines(names: Sequence[str]) -> int:
+    """Lines that these names take in a legend."""
+    return sum(1 + name.count("<br>") for name in names)
+
+
+def plain(values: Array) -> list[float | None]:
+    """Numbers [n] as JSON takes them, to six digits; None for nan."""
+    return [None if np.isnan(value) else float(f"{value:.6g}") for value in values]
+
+
+def curve_figure(results: Results, task: Task) -> Figure:
+    """The curves of all agents that have played a game, with lines of the random agent, the human and the record."""
+    data: list[Figure] = []
+    for number, agent in enumerate(results.agents):
+        if game := agent.games.get(task):
+            data += _agent_curves(game, agent.name if len(results.agents) > 1 else "", number)
+    scores = [value for trace in data for value in trace["y"] if value is not None]
+    lines = reference_lines(task.scores, min(scores), max(scores))
+    layout = {
+        "meta": [task.title, lines.caption],  # headings, which stand above the plot
+        "xaxis": {
+            **AXIS,
+            "title": {"text": "frames" if task.is_atari else "agent steps"},
+            "rangemode": "tozero",
+            "nticks": 5,
+        },
+        "yaxis": {**AXIS, **lines.y_axis, "title": {"text": "score"}, "nticks": 6},
+        "shapes": lines.shapes,
+        "hovermode": "x",
+        "dragmode": False,
+        "showlegend": False,
+        "margin": {"l": 10, "r": 14, "t": 10, "b": 10},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _agent_curves(game: Game, agent: str, number: int) -> list[Figure]:
+    """Every run as a thin line; where two or more have one, their mean and a band from the lowest to the highest."""
+    frames, runs = game.curves
+    having = (~np.isnan(runs)).sum(0)  # [points]
+    mean = np.where(having >= min(2, len(runs)), np.nansum(runs, 0) / np.maximum(1, having), np.nan)
+    colour = agent_colour(number)
+    data: list[Figure] = []
+    if len(runs) > 1:
+        high, low = (np.where(np.isnan(mean), np.nan, bound) for bound in (np.fmax.reduce(runs), np.fmin.reduce(runs)))
+        data.append(line(_named(agent, "highest run"), frames, high, **EDGE))
+        fill = {"fill": "tonexty", "fillcolor": band(colour)}
+        data.append(line(_named(agent, "lowest to highest run"), frames, low, **EDGE, **fill))
+        thin: dict[str, Any] = {"line": {"width": 1, "color": colour}, "opacity": 0.45, "showlegend": False}
+        data += [
+            line(_named(agent, _run_name(game, index)), frames, values, **thin) for index, values in enumerate(runs)
+        ]
+    name = f"mean of {'up to ' * (len(runs) > 2)}{len(runs)} runs" if len(runs) > 1 else _run_name(game, 0)
+    unit = "frames" if game.task.is_atari else "steps"
+    text = f"%{{fullData.name}}<br>%{{x:.4s}} {unit}<br>score %{{y:,.1f}}<extra></extra>"
+    shown = {"hovertemplate": text, "mode": "lines" if len(frames) > 30 else "lines+markers"}
+    data.append(line(_named(agent, name), frames, mean, line=agent_line(number), **shown))
+    return data
+
+
+def _named(agent: str, text: str) -> str:
+    return legend_text(f"{agent}:", text) if agent else legend_text(text)
+
+
+def _run_name(game: Game, number: int) -> str:
+    seed = game.runs[number].settings.get("seed")
+    return f"run {number + 1}" if seed is None else f"seed {seed}"
+
 
 _TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %", "10 %", "100 %", "10³ %", "10⁴ %"]}
 _AT_REFERENCE = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}

@@ -1,18 +1,233 @@
 """Finding what a report is of: training logs and evaluations in folders, and the names that the command line gives."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import expand_home, is_there, open_regular
-from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
-from rainbow_iqn_apex.saber.report.runs import Run, read_runs, without_copies
+from rainbow_iqn_apex.common.text import encodable
+from rainbow_iqn_apex.environments.entries import parted, task_name
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.report.aggregates import Estimate
+from rainbow_iqn_apex.saber.report.settings import ACTION_REPEAT, agree, comparable, protocol_of
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
-from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
+from rainbow_iqn_apex.saber.results.evaluation_log import (
+    EvaluationRecord,
+    read_evaluation,
+    read_evaluation_record,
+    student_interval,
+)
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
+from rainbow_iqn_apex.saber.results.task import Task, task_without_record
+from rainbow_iqn_apex.saber.results.training_log import EVALUATION_HEADER as EVALUATION_ACTORS
 from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
+from rainbow_iqn_apex.saber.results.training_log import read_records
+
+LIMITS = ("5min", "30min", "saber")  # of game time per episode; the columns of `Run.scores`
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
+class Run:
+    """One training run of one game."""
+
+    path: Path  # of its log
+    task: Task
+    record: RunRecord | None  # None: it is not there
+    frames: Array  # [episodes] int64: frames (or agent steps) over all actors at each episode's end, in this order
+    scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
+    label: str | None = None  # name that the command line gives to the run's agent
+    order: int = 0  # of its label or folder on the command line
+
+    @property
+    def game(self) -> str:
+        """The game, or another environment, as in the names of files."""
+        return self.task.name
+
+    @property
+    def name(self) -> str:
+        """The path for readers."""
+        return encodable(str(self.path))
+
+    @cached_property
+    def reached(self) -> int:
+        """Frames that the run has made: by its record, or at least up to its last episode's end."""
+        recorded = self.record.reached * self.frames_per_step if self.record else 0
+        return max(recorded, int(self.frames[-1]))
+
+    @property
+    def frames_per_step(self) -> int:
+        """How many frames count for an agent step."""
+        return _frames_per_step(self.task, self.record)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the newest start; empty if they are not known."""
+        return self.record.starts[-1].settings if self.record else {}
+
+    @property
+    def begun_from(self) -> str | None:
+        """The snapshot of another run with whose weights the first start began."""
+        return self.record.starts[0].settings.get("model") if self.record else None
+
+    @cached_property
+    def comparable(self) -> dict[str, Any]:
+        """The settings in which runs of one agent agree, as far as they are recorded."""
+        return comparable(self.settings, self.begun_from)
+
+    @cached_property
+    def changed(self) -> dict[str, list[Any]]:
+        """Settings that a later start of the run changed, with their values in turn."""
+        values: dict[str, list[Any]] = {}
+        for start in self.record.starts if self.record else ():
+            for name, value in start.settings.items():
+                known = values.setdefault(name, [])
+                if value not in known[-1:]:
+                    known.append(value)
+        return {name: known for name, known in sorted(values.items()) if len(known) > 1}
+
+
+def read_runs(path: Path, folder: Path, label: str | None, order: int) -> list[Run]:
+    """Read a training log with its record: a run for each task that has been played to the end of an episode.
+
+    Both are in `folder`, or below. Raises UserError for damaged files.
+    """
+    try:
+        record = read_record(path.with_suffix(".json"), folder)
+        lines = read_records(path, folder)
+    except (OSError, ValueError) as error:
+        raise UserError(str(error)) from error
+    episodes = sorted(lines, key=lambda episode: episode.T_actors)
+    tasks = record.tasks if record else (task_without_record(path.stem),)
+    return [
+        Run(
+            path=path,
+            task=task,
+            record=record,
+            frames=np.array([episode.T_actors * _frames_per_step(task, record) for episode in played], np.int64),
+            scores=score_array(played),
+            label=label,
+            order=order,
+        )
+        for task, played in zip(tasks, parted(episodes, len(tasks)), strict=True)
+        if played
+    ]
+
+
+def _frames_per_step(task: Task, record: RunRecord | None) -> int:
+    if not task.is_atari:
+        return 1  # counts agent steps, whatever `action_repeat` is
+    return record.action_repeat if record else ACTION_REPEAT
+
+
+def score_array(episodes: Sequence[EpisodeRecord]) -> Array:
+    """Return the scores [episodes, 3]."""
+    return np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64)
+
+
+def without_copies(runs: list[Run], notes: list[str]) -> list[Run]:
+    """Keep the longest of the logs that begin alike, and of equally long ones one with a record.
+
+    A copy, a repetition with the same seed or what went on from a copy is no further sample. Adds a line to `notes` for
+    each log that is left out.
+    """
+    kept: list[Run] = []
+    for run in sorted(runs, key=lambda run: (-len(run.frames), run.record is None)):
+        twin = next((other for other in kept if _same(run, other)), None)
+        if twin is None:
+            kept.append(run)
+        else:
+            notes.append(f"{run.path}: begins with the same episodes as {twin.path}")
+    return [run for run in runs if run in kept]
+
+
+def _same(short: Run, long: Run) -> bool:
+    if short.game != long.game or short.label != long.label:
+        return False
+    if short.record and long.record and short.settings.get("seed") != long.settings.get("seed"):
+        return False  # games of equal length can begin with equal scores
+    if not agree(short.comparable, long.comparable):
+        return False  # before they learn, runs of one seed play alike
+    count = min(len(short.frames), SCORE_EPISODES)
+    ours, theirs = ((run.frames[:count], run.scores[:count]) for run in (short, long))
+    return all(map(np.array_equal, ours, theirs))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The episodes that one snapshot has played."""
+
+    path: Path  # of its CSV
+    record: EvaluationRecord
+    scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
+
+    @property
+    def name(self) -> str:
+        """The path for readers."""
+        return encodable(str(self.path))
+
+    @property
+    def task(self) -> Task:
+        """Return the task that was played."""
+        env = str(self.record.settings.get("env", "atari"))
+        name = str(self.record.settings.get("game", self.path.stem)) if env == "atari" else task_name(env, "")
+        return Task(name, env)
+
+    @property
+    def protocol(self) -> str:
+        """The rules, as they stand beside scores."""
+        found = protocol_of(self.record.settings)
+        return found.label if found else "protocol unknown"
+
+    @property
+    def snapshot(self) -> str:
+        """The snapshot's file for readers."""
+        return encodable(Path(self.record.model).name)
+
+    @property
+    def frames(self) -> int | None:
+        """Frames that the snapshot was trained for: by the record, or by the name of its file; None if unknown.
+
+        Of other environments than Atari they are agent steps, as in `Run`.
+        """
+        repeat = self.record.settings.get("action_repeat", ACTION_REPEAT) if self.task.is_atari else 1
+        steps = self.record.trained_steps
+        if steps is None and (named := re.search(r"_(\d{1,18})\.pth$", self.snapshot)):
+            steps = int(named[1])
+        return None if steps is None or type(repeat) is not int else steps * repeat
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """Mean of the episodes by limit, with Student's 95 % interval, which needs two episodes."""
+        found = {}
+        for column, limit in enumerate(LIMITS):
+            values = self.scores[:, column].tolist()
+            low, high = student_interval(values) or (None, None)
+            found[limit] = Estimate(float(self.scores[:, column].mean()), low, high)
+        return found
+
+    def begins(self, other: "Evaluation") -> bool:
+        """Whether it is a copy of the other or of its first episodes: of the same weights, seed, rules and scores."""
+        first = other.scores[: len(self.scores)]
+        return self.record.decisive == other.record.decisive and np.array_equal(self.scores, first)
+
+
+def read_one_evaluation(path: Path, folder: Path) -> Evaluation | None:
+    """Read a CSV of an evaluation with its record, both in `folder` or below; None if no episode has ended.
+
+    Raises OSError if one of the files is missing, ValueError if one is damaged.
+    """
+    record = read_evaluation_record(path.with_suffix(".json"), folder)
+    episodes = [episode.record for episode in read_evaluation(path, folder)]
+    return Evaluation(path, record, score_array(episodes)) if episodes else None
+
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
 _EVALUATIONS = "evaluations"  # folder below a results folder, where programs write evaluations

@@ -8,18 +8,16 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, write_file
 from rainbow_iqn_apex.common.text import encodable
-from rainbow_iqn_apex.saber.report import method_tables, tables
-from rainbow_iqn_apex.saber.report.contents import contents
-from rainbow_iqn_apex.saber.report.curves import curve_figure
-from rainbow_iqn_apex.saber.report.descriptions import notes
-from rainbow_iqn_apex.saber.report.exports import all_exports
-from rainbow_iqn_apex.saber.report.figures import normalised_figures
+from rainbow_iqn_apex.saber.report import tables
+from rainbow_iqn_apex.saber.report.exports import all_exports, contents
+from rainbow_iqn_apex.saber.report.figures import curve_figure, normalised_figures
 from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import extent, render_report
 from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.report.svg import to_svg
 from rainbow_iqn_apex.saber.report.table import to_latex
+from rainbow_iqn_apex.saber.report.tables import notes
 
 FIGURES = "saber_figures"
 _LONGEST = 80  # bytes of a task in the name of a file, which most file systems limit to 255 bytes
@@ -75,8 +73,8 @@ def render_tables(results: Results) -> dict[str, str]:
         "published": tables.reference_table(results),
         "evaluations_atari": tables.evaluation_table(results, atari=True),
         "evaluations": tables.evaluation_table(results, atari=False),
-        "differences": method_tables.difference_table(results, shared=True),
-        "differences_of_own_settings": method_tables.difference_table(results, shared=False),
+        "differences": tables.difference_table(results, shared=True),
+        "differences_of_own_settings": tables.difference_table(results, shared=False),
     }
     latex = {f"{name}.tex": to_latex(table) for name, table in written.items() if table.rows}
     return all_exports(results) | latex

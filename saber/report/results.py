@@ -1,24 +1,178 @@
 """The numbers of a report, each computed once: scores at the marks, normalised scores, their statistics, and curves."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rainbow_iqn_apex.environments.scores import MARKS
+from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Profile, aggregate, profile
-from rainbow_iqn_apex.saber.report.evaluations import Evaluation
-from rainbow_iqn_apex.saber.report.groups import Group, group_runs
-from rainbow_iqn_apex.saber.report.inputs import Inputs
-from rainbow_iqn_apex.saber.report.marks import LIMITS, Curves, Now, curves, newest_scores, score_at, score_now
-from rainbow_iqn_apex.saber.report.protocol import protocols_of
-from rainbow_iqn_apex.saber.report.runs import Run
-from rainbow_iqn_apex.saber.report.settings import AgentOptions
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.report.inputs import LIMITS, Evaluation, Inputs, Run
+from rainbow_iqn_apex.saber.report.settings import (
+    UNUSED,
+    AgentOptions,
+    Protocols,
+    agent_name,
+    agree,
+    format_value,
+    protocols_of,
+)
+from rainbow_iqn_apex.saber.results.task import COLUMNS, REFERENCES, Task
+
+_NAMED = 2  # differing settings in a name; the table of differences has all of them
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of one agent, which is the same in all of them."""
+
+    name: str  # no other agent of the report has it
+    runs: Sequence[Run]
+    settings: dict[str, Any]  # in which its runs agree, as far as they are recorded
+    options: AgentOptions  # that agents are known to have
+
+    @cached_property
+    def protocols(self) -> Protocols:
+        """The rules that its runs were played by."""
+        return protocols_of([run.record for run in self.runs])
+
+
+def group_runs(runs: Sequence[Run], options: AgentOptions | None = None) -> list[Group]:
+    """Part the runs into agents, in the order of the command line; `options` are those that they may have."""
+    known = options or {}
+    clusters: list[_Cluster] = []
+    for run in sorted(runs, key=lambda run: -len(run.comparable)):  # those with most settings decide what there is
+        cluster = _place(run, [cluster for cluster in clusters if cluster.label == run.label])
+        if cluster is None:
+            clusters.append(cluster := _Cluster(run.label, {}, []))
+        cluster.runs.append(run)
+        cluster.settings |= run.comparable
+    clusters.sort(key=lambda cluster: min((run.order, run.name) for run in cluster.runs))
+    return [
+        Group(name, sorted(cluster.runs, key=lambda run: (run.game, run.name)), cluster.settings, known)
+        for name, cluster in zip(_names(clusters, known), clusters, strict=True)
+    ]
+
+
+@dataclass
+class _Cluster:
+    label: str | None
+    settings: dict[str, Any]
+    runs: list[Run]
+
+
+def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
+    """Find the cluster of a run; None if there is none, or if too little is recorded to find it."""
+    for cluster in clusters:
+        if any(other.comparable == run.comparable for other in cluster.runs):
+            return cluster
+    fitting = [cluster for cluster in clusters if agree(cluster.settings, run.comparable)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
+    """The label, or algorithm and preset; where these are the same, with settings that differ."""
+    plain = [cluster.label or _default_name(cluster.runs) for cluster in clusters]
+    named = []
+    for name, cluster in zip(plain, clusters, strict=True):
+        alike = [other.settings for other, theirs in zip(clusters, plain, strict=True) if theirs == name]
+        telling = [setting for setting, values in _differing(alike, options).items() if UNUSED not in values]
+        texts = [f"{setting} {format_value(setting, cluster.settings, options)}" for setting in telling]
+        more = [f"and {len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
+        named.append(f"{name} ({', '.join([*texts[:_NAMED], *more])})" if texts else name)
+    seen = Counter(named)
+    return [
+        f"{name} #{1 + named[:number].count(name)}" if seen[name] > 1 else name for number, name in enumerate(named)
+    ]
+
+
+def _default_name(runs: Sequence[Run]) -> str:
+    agents = {agent_name(run.settings) for run in runs} - {None}
+    presets = {str(run.settings["preset"]) for run in runs if "preset" in run.settings}
+    return ", ".join([*map(str, agents), *(presets if len(presets) == 1 else [])] or ["agent not recorded"])
+
+
+def differences(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Settings in which agents differ, with the value of each agent."""
+    return _differing([group.settings for group in groups], groups[0].options)
+
+
+def _differing(settings: Sequence[dict[str, Any]], options: AgentOptions) -> dict[str, list[str]]:
+    names = sorted({name for one in settings for name in one})
+    values = {name: [format_value(name, one, options) for one in settings] for name in names}
+    return {name: texts for name, texts in values.items() if len(set(texts)) > 1}
+
+
+_POINTS = 120  # of a curve
+
+
+def score_at(run: Run, mark: int) -> list[float] | None:
+    """Mean scores of a run [LIMITS] at `mark` frames; None if it has none there."""
+    ended = int(np.searchsorted(run.frames, mark, side="right"))
+    if run.reached < mark or ended < SCORE_EPISODES:
+        return None
+    means: list[float] = run.scores[ended - SCORE_EPISODES : ended].mean(0).tolist()
+    return means
+
+
+class Now(NamedTuple):
+    """Score and frames that a run without a score at a mark has come to."""
+
+    seed: Any  # as its record has it; None if it is not known
+    log: str  # path for readers
+    frames: int
+    episodes: int  # newest ones that the scores are the mean of
+    scores: list[float]  # [LIMITS]
+
+
+def score_now(run: Run) -> Now | None:
+    """Mean scores over the last 100 episodes, or all so far, of a run that has no score at a mark; None if it has."""
+    if any(score_at(run, mark) for mark in MARKS):
+        return None
+    episodes = min(SCORE_EPISODES, len(run.scores))
+    return Now(run.settings.get("seed"), run.name, run.reached, episodes, newest_scores(run))
+
+
+def newest_scores(run: Run) -> list[float]:
+    """Return mean scores [LIMITS] over the last 100 episodes, or all so far."""
+    means: list[float] = run.scores[-SCORE_EPISODES:].mean(0).tolist()
+    return means
+
+
+class Curves(NamedTuple):
+    """The training curves of a game's runs."""
+
+    frames: Array  # [points]
+    runs: Array  # [runs, points] see `curve`
+
+
+def curves(runs: Sequence[Run]) -> Curves:
+    """The curves of one game's runs, at the same frames."""
+    frames = curve_frames(runs)
+    return Curves(frames, np.array([curve(run, frames) for run in runs]))
+
+
+def curve_frames(runs: Sequence[Run]) -> Array:
+    """Frames [points] at which a game's curves are drawn: even, and the ends of all runs."""
+    ends = [run.frames[-1] for run in runs]
+    return np.unique(np.concatenate([np.linspace(0, max(ends), _POINTS + 1)[1:].astype(np.int64), ends]))
+
+
+def curve(run: Run, frames: Array) -> Array:
+    """Mean score of whole episodes [points] of the last 100 episodes, or of those so far; nan before the first end and
+    after the last.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(run.scores[:, -1])])  # [episodes + 1]
+    ended = np.searchsorted(run.frames, frames, side="right")
+    first = np.maximum(0, ended - SCORE_EPISODES)
+    means: Array = (sums[ended] - sums[first]) / np.maximum(1, ended - first)
+    means[(ended == 0) | (frames > run.frames[-1])] = np.nan
+    return means
+
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles
@@ -143,7 +297,7 @@ class Results:
         self.tasks = sorted({run.task for run in self.runs})
         self.atari = [task for task in self.tasks if task.is_atari]
         self.others = [task for task in self.tasks if not task.is_atari]
-        self.protocols = protocols_of([run for run in self.runs if run.task.is_atari])
+        self.protocols = protocols_of([run.record for run in self.runs if run.task.is_atari])
 
     @cached_property
     def marks(self) -> list[int]:
@@ -155,6 +309,15 @@ class Results:
         """The mark of the plots: of those that most games of all agents have a score at the last; None without any."""
         counts = {mark: sum(len(agent.scored(mark)) for agent in self.agents) for mark in self.marks}
         return max(self.marks, key=lambda mark: (counts[mark], mark), default=None)
+
+    def agent_of(self, evaluation: Evaluation) -> str | None:
+        """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""
+        folder = (evaluation.path.parent / evaluation.record.model).resolve().parent
+        for group in self.groups:
+            for run in group.runs:
+                if run.task.title == evaluation.task.title and run.path.resolve().parent == folder:
+                    return group.name
+        return None
 
     def compared(self, mark: int) -> list[Agent]:
         """The agents that have a score at the mark."""

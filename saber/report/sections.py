@@ -9,16 +9,15 @@ from itertools import count
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
-from rainbow_iqn_apex.saber.report import method_tables, tables
-from rainbow_iqn_apex.saber.report.contents import SCORE
-from rainbow_iqn_apex.saber.report.descriptions import describe_agent, notes
-from rainbow_iqn_apex.saber.report.figures import all_figures
+from rainbow_iqn_apex.saber.report import tables
+from rainbow_iqn_apex.saber.report.exports import SCORE
+from rainbow_iqn_apex.saber.report.figures import Figure, agent_line, all_figures
 from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Results
-from rainbow_iqn_apex.saber.report.styles import Figure, agent_line
 from rainbow_iqn_apex.saber.report.table import GAP, to_html
-from rainbow_iqn_apex.saber.results.atari_scores import REFERENCES, format_frames
-from rainbow_iqn_apex.saber.results.colours import SHADES
+from rainbow_iqn_apex.saber.report.tables import describe_agent, notes
+from rainbow_iqn_apex.saber.results.figure import SHADES
 from rainbow_iqn_apex.saber.results.page import render_page
+from rainbow_iqn_apex.saber.results.task import REFERENCES, format_frames
 
 _STYLE = """main { padding: 0 20px 40px; }
 main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }
@@ -252,22 +251,22 @@ def _method_section(results: Results) -> list[str]:
             "<p>Settings that take part in learning and are not the same; what only tells runs and machines apart, as "
             "seeds and numbers of actors, is none. Nor is the length of a run, T_max, though the importance-sampling "
             "exponent rises over it. T_max counts as a difference for agents whose learning rate falls to 0 there.</p>",
-            to_html(method_tables.difference_table(results, shared=True)),
+            to_html(tables.difference_table(results, shared=True)),
             *_own_settings(results),
         ]
-    parts += ["<h3>Runs</h3>", to_html(method_tables.run_table(results))]
+    parts += ["<h3>Runs</h3>", to_html(tables.run_table(results))]
     parts += _lines("Note", notes(results.groups)) + _lines("Left out", results.left_out)
     emulator = "<p>ale-py is the emulator, with its games.</p>" if results.atari else ""
-    parts += [f"<h3>Versions</h3>{emulator}", to_html(method_tables.version_table(results))]
-    settings = to_html(method_tables.setting_table(results))
+    parts += [f"<h3>Versions</h3>{emulator}", to_html(tables.version_table(results))]
+    settings = to_html(tables.setting_table(results))
     parts.append(f"<details><summary>Settings of all runs</summary>{settings}</details>")
     if results.atari:
-        parts += ["<h3>Sources</h3>", to_html(method_tables.source_table())]
+        parts += ["<h3>Sources</h3>", to_html(tables.source_table())]
     return parts
 
 
 def _own_settings(results: Results) -> list[str]:
-    table = method_tables.difference_table(results, shared=False)
+    table = tables.difference_table(results, shared=False)
     if not (count := sum(bool(row.cells) for row in table.rows)):
         return []
     about = f"{counted(count, 'setting')} that some of the agents do not have (“{GAP}”), by who has them"

@@ -1,23 +1,60 @@
 """Writes the plots of a report as SVG files for papers, by matplotlib: plotly's own way to a file needs a browser.
 
-It takes what `saber/report/figures.py` and `curves.py` make for plotly, in the light colours. Traces that wait for a
+It takes what `saber/report/figures.py` makes for plotly, in the light colours. Traces that wait for a
 click in a legend are left out.
 """
 
 import io
+import logging
+import os
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from html import unescape
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rainbow_iqn_apex.common.text import encodable
-from rainbow_iqn_apex.saber.report.drawing import Axes, drawing_style, ticker
-from rainbow_iqn_apex.saber.report.drawing import Figure as Picture
-from rainbow_iqn_apex.saber.report.styles import Figure
-from rainbow_iqn_apex.saber.results.colours import LIGHT
+from rainbow_iqn_apex.saber.results.figure import LIGHT
 
+
+@contextmanager
+def _default_settings() -> Iterator[None]:
+    """Hide the environment variables of a backend and of a file of settings, and what matplotlib logs about files."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    found = find_spec("matplotlib")
+    own = str(Path(found.origin).with_name("mpl-data") / "matplotlibrc") if found and found.origin else ""
+    users = {name: os.environ.get(name) for name in ("MPLBACKEND", "MATPLOTLIBRC")}
+    os.environ |= {"MPLBACKEND": "agg", "MATPLOTLIBRC": own}
+    try:
+        yield
+    finally:
+        for name, value in users.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+with _default_settings():
+    import matplotlib as mpl
+    from matplotlib import ticker
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Axes", "Figure", "drawing_style", "ticker"]
+
+
+def drawing_style(style: dict[str, Any]) -> AbstractContextManager[None]:
+    """Return a context in which figures have this style, and matplotlib's defaults elsewhere."""
+    defaults: Any = {name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"}
+    return mpl.rc_context(defaults | style)
+
+
+_Plot = dict[str, Any]  # as plotly takes it
 _DASHES = {"dash": (6, 4), "dot": (1.5, 3), "dashdot": (6, 3, 1.5, 3), "longdash": (11, 4)}
 _DASHES |= {"longdashdot": (11, 4, 1.5, 4)}
 _MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x", "triangle-up": "^", "star": "*"}
@@ -45,13 +82,13 @@ _STYLE = {
 }
 
 
-def to_svg(figure: Figure, width: int, height: int) -> str:
+def to_svg(figure: _Plot, width: int, height: int) -> str:
     """Write the figure as a picture of this size [points], to which the lines of the legend are added."""
     layout = figure["layout"]
     file = io.StringIO()
     with drawing_style(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # measured with another font, and written as text
-        picture = Picture(figsize=(width / 72, height / 72), layout="constrained")
+        picture = Figure(figsize=(width / 72, height / 72), layout="constrained")
         axes = picture.add_subplot()
         named = _draw(axes, figure)
         _scale(axes, "x", layout["xaxis"])
@@ -64,7 +101,7 @@ def to_svg(figure: Figure, width: int, height: int) -> str:
     return file.getvalue()
 
 
-def _draw(axes: Axes, figure: Figure) -> dict[str, Any]:
+def _draw(axes: Axes, figure: _Plot) -> dict[str, Any]:
     """Draw all traces and lines across the plot; returns what the legend shows by its name."""
     categories = list(figure["layout"]["yaxis"].get("categoryarray", ()))
     shown = [trace for trace in figure["data"] if trace.get("visible", True) is True]
@@ -73,11 +110,11 @@ def _draw(axes: Axes, figure: Figure) -> dict[str, Any]:
         y = [categories.index(value) for value in trace["y"]] if categories else np.array(trace["y"], float)
         if trace.get("type") == "bar":
             left = 10 ** figure["layout"]["xaxis"]["range"][0]
-            paint: Figure = {"color": trace["marker"]["color"], "alpha": trace["marker"]["opacity"]}
+            paint: _Plot = {"color": trace["marker"]["color"], "alpha": trace["marker"]["opacity"]}
             artist: Any = axes.barh(y, np.array(trace["x"]) - left, 0.72, left, **paint)
         elif trace.get("fill") == "tonexty":
             *colour, opacity = map(float, re.findall(r"[\d.]+", trace["fillcolor"]))
-            fill: Figure = {"color": [part / 255 for part in colour], "alpha": opacity, "linewidth": 0}
+            fill: _Plot = {"color": [part / 255 for part in colour], "alpha": opacity, "linewidth": 0}
             fill["step"] = "post" if trace["line"].get("shape") == "hv" else None
             artist = axes.fill_between(trace["x"], np.array(before["y"], float), y, **fill)
         else:
@@ -90,7 +127,7 @@ def _draw(axes: Axes, figure: Figure) -> dict[str, Any]:
     return named
 
 
-def _stroke(line: Figure) -> Figure:
+def _stroke(line: _Plot) -> _Plot:
     dashes = _DASHES.get(line.get("dash", "solid"))
     return {
         "color": line.get("color"),
@@ -100,7 +137,7 @@ def _stroke(line: Figure) -> Figure:
     }
 
 
-def _marker(trace: Figure) -> Figure:
+def _marker(trace: _Plot) -> _Plot:
     if "markers" not in trace["mode"]:
         return {}
     marker = trace.get("marker") or {"symbol": "circle", "size": 5, "color": trace["line"]["color"]}
@@ -115,7 +152,7 @@ def _marker(trace: Figure) -> Figure:
     }
 
 
-def _across(axes: Axes, shape: Figure) -> None:
+def _across(axes: Axes, shape: _Plot) -> None:
     """Draw a line across the plot; the title names it."""
     stroke = _stroke(shape["line"])
     if shape.get("yref") == "paper":
@@ -124,7 +161,7 @@ def _across(axes: Axes, shape: Figure) -> None:
         axes.axhline(shape["y0"], **stroke)
 
 
-def _scale(axes: Axes, name: str, layout: Figure) -> None:
+def _scale(axes: Axes, name: str, layout: _Plot) -> None:
     """Give the axis "x" or "y" the scale, ticks, range and title of plotly's layout."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     is_log = layout.get("type") == "log"
@@ -156,7 +193,7 @@ def format_tick(value: float, _: object = None) -> str:
     return f"{value:.6g}"
 
 
-def _legend(picture: Picture, named: dict[str, Any], heading: str, width: int) -> int:
+def _legend(picture: Figure, named: dict[str, Any], heading: str, width: int) -> int:
     """Write heading and legend above the plot; returns the lines of the legend."""
     if not named and not heading:
         return 0

@@ -1,15 +1,82 @@
 """The tables of scores: over games, game by game, now, published, and of evaluations."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Estimate
-from rainbow_iqn_apex.saber.report.marks import LIMITS
-from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Results
+from rainbow_iqn_apex.saber.report.inputs import LIMITS, Run
+from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Group, Results, differences
+from rainbow_iqn_apex.saber.report.settings import ACTION_REPEAT, TOGETHER, applicable, format_value, is_atari
 from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
-from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.task import BASELINES, COLUMNS, REFERENCES, Task, format_frames, format_points
+
+_OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
+_OF_IMAGES = {"architecture"}  # no record has whether another environment has images
+_IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
+
+
+def describe_agent(group: Group) -> str:
+    """Describe the agent, which is the same in all runs of the group with a record."""
+    settings = group.settings
+    if "agent" not in settings:
+        return "Which agent it was is not recorded."
+    parts = [str(settings["agent"])]
+    known = settings.keys() - (set() if is_atari(settings) else _OF_IMAGES)
+    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in known]
+    parts += [f"{settings[TOGETHER]} in one run, whose frames are those of all"] if TOGETHER in settings else []
+    parts += ["begun from weights of another run"] if settings.get("model", "none") != "none" else []
+    return f"{', '.join(parts)}."
+
+
+def value_counts(runs: Sequence[Run]) -> dict[str, Counter[str]]:
+    """How many runs have each value of a setting at their newest start, by the setting's name."""
+    counts: dict[str, Counter[str]] = {}
+    for run in runs:
+        for name, value in applicable(run.settings).items():
+            if name not in _IN_RUN_TABLE:
+                counts.setdefault(name, Counter())[str(value)] += 1
+    return dict(sorted(counts.items()))
+
+
+def format_values(counts: Counter[str], runs: int) -> str:
+    """Write a setting's values: alone if all runs have it, else each with the number of runs that have it."""
+    if len(counts) == 1 and counts.total() == runs:
+        return next(iter(counts))
+    missing = Counter({"not recorded": runs - counts.total()})
+    texts = [f"{value} ({count} of {runs} runs)" for value, count in [*counts.most_common(), *(+missing).items()]]
+    return ", ".join(texts)
+
+
+def notes(groups: Sequence[Group]) -> list[str]:
+    """Lines about settings that are not the same, or not known, in all runs of an agent and at all times."""
+    return [
+        f"{group.name}: {line}" if len(groups) > 1 else line for group in groups for line in _notes_of_runs(group.runs)
+    ]
+
+
+def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
+    known = [run for run in runs if run.record]
+    lines = []
+    if unknown := len(runs) - len(known):
+        lines.append(f"no record of {unknown} of {counted(len(runs), 'run')}: how they were made is not known")
+    names = {name for run in known for name in run.comparable}
+    if partly := sorted(name for name in names if any(name not in run.comparable for run in known)):
+        lines.append(f"only some of the runs with a record say what these settings were: {', '.join(partly)}")
+    if changed := [run for run in runs if run.changed]:
+        names = {name for run in changed for name in run.changed}
+        lines.append(
+            f"settings that changed when a run was resumed, in {len(changed)} of {counted(len(runs), 'run')}: "
+            f"{', '.join(sorted(names))}"
+        )
+    return lines
+
+
+def format_changes(run: Run) -> str:
+    """Write what changed within a run, as in "lr 1.0, then 0.5"."""
+    return "; ".join(f"{name} {', then '.join(map(str, values))}" for name, values in run.changed.items())
+
 
 _ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
 _PARTS = ("median", "mean", "IQM", "above", "games")
@@ -184,7 +251,7 @@ def evaluation_table(results: Results, *, atari: bool) -> Table:
             means = [_estimate(one.estimates[limit], format_points) for limit in limits]
             asked = f"{len(one.scores):,}" + f" of {one.record.episodes:,}" * (len(one.scores) < one.record.episodes)
             frames = "not recorded" if one.frames is None else f"{one.frames:,}"
-            words = [one.snapshot, one.agent(results.groups) or GAP, one.protocol, str(one.record.seed), one.name]
+            words = [one.snapshot, results.agent_of(one) or GAP, one.protocol, str(one.record.seed), one.name]
             rows.append(Row(one.task.title, [*means, *map(Cell, (asked, frames, *words))]))
     return Table("game" if atari else "environment", [Column(title) for title in titles], rows, words=True)
 
@@ -195,3 +262,96 @@ def _points(score: float | None, note: str = "") -> Cell:
 
 def _percent(share: float | None) -> Cell:
     return Cell() if share is None else Cell(f"{100 * share:,.{1 if abs(share) >= 0.01 else 2}f}")
+
+
+_EMULATOR = {"ale-py"}  # packages that other environments do not play with
+
+
+def run_table(results: Results) -> Table:
+    """How each run was made."""
+    changed = any(run.changed for run in results.runs)
+    titles = [*(["agent"] if len(results.agents) > 1 else []), "seed", *(["frames"] if results.atari else [])]
+    titles += ["agent steps", "episodes", "commit", *(["changed"] if changed else []), "log"]
+    rows = []
+    for agent in results.agents:
+        for run in agent.group.runs:
+            cells = _run_cells(run) | {"agent": agent.name}
+            rows.append(Row(run.task.title, [Cell(cells[title]) for title in titles]))
+    name = "game" if not results.others else "environment"
+    return Table(name, [Column(title) for title in titles], rows, words=True)
+
+
+def _run_cells(run: Run) -> dict[str, str]:
+    starts = run.record.starts if run.record else ()
+    assumed = "" if run.record or not run.task.is_atari else f" ({ACTION_REPEAT} frames each assumed)"
+    return {
+        "seed": str(run.settings.get("seed", "unknown")),
+        "frames": f"{run.reached:,}" if run.task.is_atari else GAP,
+        "agent steps": f"{run.reached // run.frames_per_step:,}{assumed}",
+        "episodes": f"{len(run.frames):,}",
+        "commit": ", ".join(dict.fromkeys(start.commit for start in starts)) or "unknown",
+        "changed": format_changes(run) or GAP,
+        "log": run.name,
+    }
+
+
+def difference_table(results: Results, *, shared: bool) -> Table:
+    """The settings in which agents differ: those that all have, or the others below the names of who has them."""
+    names = [agent.name for agent in results.agents]
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for setting, values in differences(results.groups).items():
+        having = tuple(name for name, value in zip(names, values, strict=True) if value != GAP)
+        found.setdefault(having, []).append(Row(setting, [Cell(value) for value in values]))
+    common = found.pop(tuple(names), [])
+    others = [
+        row
+        for having in sorted(found, key=lambda having: [name not in having for name in names])
+        for row in (Row(", ".join(having)), *found[having])
+    ]
+    rows = common if shared else others
+    return Table("setting", [Column(agent.name) for agent in results.agents], rows, words=True)
+
+
+def setting_table(results: Results) -> Table:
+    """All settings that take part in the runs, for each agent: with one value, or with how many runs have each."""
+    found = [value_counts(agent.group.runs) for agent in results.agents]
+    names = sorted({name for counts in found for name in counts})
+    rows = [
+        Row(
+            name,
+            [Cell(_values(name, counts, agent.group)) for agent, counts in zip(results.agents, found, strict=True)],
+        )
+        for name in names
+    ]
+    columns = [Column(agent.name if len(results.agents) > 1 else "value") for agent in results.agents]
+    return Table("setting", columns, rows or [Row("unknown", [Cell()] * len(columns))], words=True)
+
+
+def _values(name: str, counts: Mapping[str, Counter[str]], group: Group) -> str:
+    if name in counts:
+        return format_values(counts[name], len(group.runs))
+    return format_value(name, group.settings, group.options)
+
+
+def version_table(results: Results) -> Table:
+    """Versions of what the runs were made with, and in how many runs each; ale-py is the emulator."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for run in results.runs:
+        starts = run.record.starts if run.record else ()
+        found = {item for start in starts for item in start.versions.items()}
+        counts.update(item for item in found if run.task.is_atari or item[0] not in _EMULATOR)
+    rows = [
+        Row(name, [Cell(text), Cell(f"{count} of {len(results.runs)}")])
+        for (name, text), count in sorted(counts.items())
+    ]
+    return Table("package", [Column("version"), Column("runs")], rows or [Row("unknown", [Cell(), Cell()])])
+
+
+def source_table() -> Table:
+    """Where every number that is not ours is from."""
+    rows = [Row(name.replace("_", " "), [Cell(""), Cell(""), Cell(source)]) for name, source in BASELINES.items()]
+    rows += [
+        Row(about.agent, [Cell(about.protocol), Cell(format_frames(about.frames)), Cell(about.source)])
+        for about in COLUMNS.values()
+    ]
+    return Table("column", [Column("protocol"), Column("frames"), Column("source")], rows, words=True)

@@ -13,8 +13,43 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from rainbow_iqn_apex.saber.results.colours import DARK, LIGHT, SHADES
-from rainbow_iqn_apex.saber.results.live_page import HAND_OVER, LOOK_AGAIN
+from rainbow_iqn_apex.saber.results.figure import DARK, LIGHT, SHADES
+
+INTERVAL_S = 30  # a learner writes its plot no more often
+
+HAND_OVER = """
+const [summary, written] = ["summary", "figure"].map(id => document.getElementById(id));
+const inFrame = parent !== window && new URLSearchParams(location.search).has("newest");
+if (inFrame) {  // of a page that looks for newer data; pages of file:// have no origin to name
+  parent.postMessage([summary.textContent, written.textContent], location.protocol === "file:" ? "*" : location.origin);
+  stop();
+}
+"""
+
+LOOK_AGAIN = f"""
+let shown = written.textContent, frame = null;
+function look() {{
+  if (document.hidden) return;
+  if (frame) frame.remove();  // the file had gone
+  frame = document.createElement("iframe");
+  frame.hidden = true;
+  const newest = new URL(location);
+  newest.hash = "";
+  newest.searchParams.set("newest", Date.now());
+  frame.src = newest;
+  document.body.append(frame);
+}}
+addEventListener("message", ({{ source, data }}) => {{
+  if (!frame || source !== frame.contentWindow) return;
+  frame.remove();
+  frame = null;
+  if (data[1] === shown) return;
+  [summary.textContent, shown] = data;
+  show(shown);
+}});
+if (!inFrame) setInterval(look, {INTERVAL_S} * 1000);
+"""
+
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -109,7 +144,7 @@ def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], st
     """Write a page; `body` is HTML in which every figure has an element with its key as the id, and `style` is CSS.
 
     A figure is plotly's, without the colours of text and grid: the page sets them for a light or a dark display.
-    A `live` page brings itself up to date while it is open; its body has an element `summary` (`live_page.py`).
+    A `live` page brings itself up to date while it is open; its body has an element `summary`.
     """
     return _PAGE.substitute(
         title=escape(title),

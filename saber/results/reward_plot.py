@@ -12,12 +12,20 @@ from typing import Any
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE
-from rainbow_iqn_apex.saber.results.atari_scores import format_points
-from rainbow_iqn_apex.saber.results.colours import BLUE, MAGENTA, ORANGE, TEAL, band
+from rainbow_iqn_apex.saber.results.figure import (
+    BLUE,
+    MAGENTA,
+    ORANGE,
+    TEAL,
+    ReferenceLines,
+    band,
+    reference_label,
+    reference_lines,
+    references,
+)
 from rainbow_iqn_apex.saber.results.page import render_page
-from rainbow_iqn_apex.saber.results.reference_lines import ReferenceLines, reference_label, reference_lines, references
 from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve, Summary
-from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.task import Task, format_points
 
 _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
 #plot { flex: 1; min-height: 0; }

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.common.files import (
 )
 from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.environments.entries import entry_of
-from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 
 _KEPT = 10_000  # newest episodes in memory, over all games; a learner may log millions
@@ -42,6 +42,7 @@ def header_of(kind: type[Any]) -> str:
 
 
 HEADER = header_of(EpisodeRecord)
+EVALUATION_HEADER = header_of(VersionedRecord)  # of the log `<game>_evaluation.csv`
 
 
 class TrainingLog:
@@ -253,3 +254,13 @@ def _append_bytes(path: Path, data: bytes) -> None:
         except BaseException:
             file.truncate(size)
             raise
+
+
+class EvaluationScores(TrainingLog):
+    """The episodes of a run's evaluation actors in `<game>_evaluation.csv`, kept as `TrainingLog` keeps its own."""
+
+    record_type = VersionedRecord
+
+    def counts(self) -> dict[int, int]:
+        """Return, by evaluation actor, one more than the number of its newest episode."""
+        return {actor: newest + 1 for (actor, _), newest in self._newest.items()}

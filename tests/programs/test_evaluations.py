@@ -18,7 +18,7 @@ from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
 from rainbow_iqn_apex.programs.learner import ingest
 from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, Evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER
+from rainbow_iqn_apex.saber.results.training_log import EVALUATION_HEADER
 from tests.deadline import wait_until
 
 Record = dict[str, int | float | str]
@@ -90,7 +90,7 @@ def test_scores_are_logged_and_then_leave_redis(client: Client, run_name: str, t
             found = take_until(taken, tmp_path, 3)
             link.write_progress("running", 0, 0, {}, taken.received)
             assert [first.unread(), other.unread()] == [0, 0]
-    assert (tmp_path / "pong_evaluation.csv").read_text().startswith(f"{HEADER}\n")
+    assert (tmp_path / "pong_evaluation.csv").read_text().startswith(f"{EVALUATION_HEADER}\n")
     assert sorted(found) == [
         "400,396,0,0,0,1.5,2,-2,7,stuck,4", "400,396,0,0,1,1.5,2,5,7,stuck,4", "400,396,11,0,0,1.5,2,0.25,7,stuck,4",
     ]  # fmt: skip

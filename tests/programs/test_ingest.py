@@ -33,7 +33,7 @@ from rainbow_iqn_apex.programs.learner.ingest import Evaluations, Ingest, Messag
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, make_pace
-from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
+from rainbow_iqn_apex.saber.results.training_log import EvaluationScores
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE

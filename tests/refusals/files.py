@@ -17,8 +17,8 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
 from rainbow_iqn_apex.programs.learner.saved_run import parse
-from rainbow_iqn_apex.saber.results import evaluation_log, evaluation_scores
-from rainbow_iqn_apex.saber.results.training_log import HEADER, TrainingLog
+from rainbow_iqn_apex.saber.results import evaluation_log
+from rainbow_iqn_apex.saber.results.training_log import EVALUATION_HEADER, HEADER, EvaluationScores, TrainingLog
 from tests.agents.test_published_snapshots import published, saved
 from tests.ground_truth.published_network import snapshot_of
 from tests.refusals.reader import Place, Reader, Refused, changed, field, of
@@ -68,7 +68,7 @@ def _logs(header: str, line: bytes, more: list[bytes], other: bytes) -> Refused:
     }  # fmt: skip
 
 
-SCORES = evaluation_scores.HEADER
+SCORES = EVALUATION_HEADER
 EPISODES = evaluation_log.HEADER
 
 # --- checkpoints ---
@@ -236,7 +236,7 @@ FILES = [
         _logs(HEADER, LINE, [], f"{SCORES}\n".encode()),
     ),
     Reader(
-        "evaluation actors' log", _log(evaluation_scores.EvaluationScores, "pong_evaluation.csv"),
+        "evaluation actors' log", _log(EvaluationScores, "pong_evaluation.csv"),
         f"{SCORES}\n".encode() + LINE + b",12\n", ValueError,
         _logs(SCORES, LINE + b",12", [LINE + b",-1", LINE + b",%d" % (2 * 10**15)], f"{HEADER}\n".encode()),
     ),

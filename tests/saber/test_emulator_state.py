@@ -8,7 +8,7 @@ import pytest
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
-from rainbow_iqn_apex.saber import emulator_state
+from rainbow_iqn_apex.saber import atari
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
 from tests.environments.resume import Played, check_new_process
 from tests.saber.reference import make_atari, play, random_actions, same, say_rewards
@@ -52,8 +52,8 @@ def test_the_action_that_a_sticky_frame_repeats_is_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("game", ["carnival", "space_invaders", "solaris", "qbert"])
 def test_states_within_a_long_episode(monkeypatch: pytest.MonkeyPatch, game: str) -> None:
-    monkeypatch.setattr(emulator_state, "PERIOD", 40)
-    monkeypatch.setattr(emulator_state, "RETRY", 8)
+    monkeypatch.setattr(atari, "PERIOD", 40)
+    monkeypatch.setattr(atari, "RETRY", 8)
     environment, other = playing(game, 2, 30), dirty(game)
     starts = set()
     for part in range(18):
@@ -70,16 +70,16 @@ def test_states_within_a_long_episode(monkeypatch: pytest.MonkeyPatch, game: str
 # A state within a frame cannot be started from: the emulator would go on drawing elsewhere, or crash.
 def test_no_start_within_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PERIOD": 1, "PROOF": 4, "RETRY": 1}.items():
-        monkeypatch.setattr(emulator_state, name, value)
+        monkeypatch.setattr(atari, name, value)
     environment, within = playing("tic_tac_toe_3d", 0, 0), 0
     starts = set()
     for action in random_actions(150):
         environment.step(action)
         starts.add(environment.snapshot()["ale"].tobytes())
-        within += emulator_state._within_frame(emulator_state._serialize(environment._ale))
+        within += atari._within_frame(atari._serialize(environment._ale))
     assert within > 5
     assert len(starts) > 10
-    assert not any(map(emulator_state._within_frame, starts))
+    assert not any(map(atari._within_frame, starts))
 
 
 def test_between_two_episodes() -> None:
@@ -103,8 +103,8 @@ def assert_same_arrays(left: Arrays, right: Arrays) -> None:
 
 
 def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert emulator_state.PERIOD == 4096
-    monkeypatch.setattr(emulator_state, "PERIOD", 400)
+    assert atari.PERIOD == 4096
+    monkeypatch.setattr(atari, "PERIOD", 400)
     say_rewards(monkeypatch)
     environment = make_environment(EnvironmentSettings(saber_mode=False), 0)
     environment.reset()
@@ -112,7 +112,7 @@ def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch: pytest.MonkeyPatc
     for _ in range(1500):
         environment.step(0)
         lengths.append(len(environment.snapshot()["actions"]))
-    assert max(lengths) == emulator_state.PERIOD + emulator_state.PROOF - 1
+    assert max(lengths) == atari.PERIOD + atari.PROOF - 1
     assert sum(np.diff(lengths) < 0) == 3
 
 

@@ -7,7 +7,7 @@ from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.games import check_game
-from rainbow_iqn_apex.saber.results.atari_scores import read_scores
+from rainbow_iqn_apex.saber.results.task import read_scores
 from tests.saber.reference import Reference, bilinear, make_atari, observation, random_actions
 
 GAMES = list(read_scores())

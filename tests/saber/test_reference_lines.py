@@ -3,8 +3,8 @@
 import pytest
 
 from rainbow_iqn_apex.monitoring.terminal.scores import known_scores
-from rainbow_iqn_apex.saber.results.atari_scores import read_scores
-from rainbow_iqn_apex.saber.results.reference_lines import reference_label, reference_lines, references
+from rainbow_iqn_apex.saber.results.figure import reference_label, reference_lines, references
+from rainbow_iqn_apex.saber.results.task import read_scores
 
 PONG = read_scores()["pong"]  # random -20.7, human 14.6, record 21
 

@@ -12,8 +12,8 @@ import plotly.graph_objects
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
-from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
+from rainbow_iqn_apex.saber.results.task import read_scores
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 ATARI57 = [game for game, scores in read_scores().items() if scores.in_atari57]

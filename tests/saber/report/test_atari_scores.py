@@ -2,7 +2,7 @@
 
 import pytest
 
-from rainbow_iqn_apex.saber.results.atari_scores import (
+from rainbow_iqn_apex.saber.results.task import (
     BASELINES,
     COLUMNS,
     NO_OP,

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.saber.report.contents import contents
-from rainbow_iqn_apex.saber.report.exports import all_exports
-from rainbow_iqn_apex.saber.report.method_tables import run_table
+from rainbow_iqn_apex.saber.report.exports import all_exports, contents
 from rainbow_iqn_apex.saber.report.program import render_figures
 from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.report.tables import run_table
 from tests.saber.report.logs import results_of, write_log, write_run, write_settings
 from tests.saber.report.test_evaluations import write_evaluation
 
@@ -94,7 +93,7 @@ def test_an_evaluation_of_an_entry_point_is_of_its_run(tmp_path: Path) -> None:
     path.with_suffix(".json").write_text(json.dumps(record | {"settings": {"env": "myenv"}}))
     results = results_of(tmp_path)
     (evaluation,) = results.evaluations
-    assert [evaluation.task] == results.tasks and evaluation.agent(results.groups) == "PPO"
+    assert [evaluation.task] == results.tasks and results.agent_of(evaluation) == "PPO"
 
 
 def test_an_environment_has_one_key_in_all_files(tmp_path: Path) -> None:

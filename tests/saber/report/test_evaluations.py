@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.report.contents import contents
-from rainbow_iqn_apex.saber.report.exports import all_exports
+from rainbow_iqn_apex.saber.report.exports import all_exports, contents
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.sections import render_report
-from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, EvaluationRecord
-from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, EvaluationRecord, student_interval
 from tests.saber.report.logs import results_of, write_run
 
 RULES = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False, "action_repeat": 4}
@@ -71,7 +69,7 @@ def test_a_snapshot_from_elsewhere_is_no_agents(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 5000)
     write_evaluation(tmp_path, tmp_path / "elsewhere" / "best_model_pong.pth")
     results = results_of(tmp_path)
-    assert results.evaluations[0].agent(results.groups) is None
+    assert results.agent_of(results.evaluations[0]) is None
 
 
 def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
@@ -81,7 +79,7 @@ def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
     (tmp_path / "results").rename(tmp_path / "old")
     write_run(tmp_path / "results", "pong", 1, 5000, agent="rainbow_iqn")
     results = results_of(tmp_path)
-    assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+    assert [results.agent_of(one) for one in results.evaluations] == ["Rainbow"]
 
 
 def test_a_copy_is_no_second_evaluation(tmp_path: Path) -> None:
@@ -106,7 +104,7 @@ def test_a_model_card_does_not_take_the_agent_of_an_evaluation(tmp_path: Path, e
     for suffix in (".csv", ".json"):
         made.with_suffix(suffix).rename(card.with_suffix(suffix))
     results = results_of(tmp_path)
-    assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+    assert [results.agent_of(one) for one in results.evaluations] == ["Rainbow"]
     assert results.left_out == [f"{card}: the same episodes as {original}"]
 
 

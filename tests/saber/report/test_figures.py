@@ -9,14 +9,13 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from rainbow_iqn_apex.saber.report.contents import contents
-from rainbow_iqn_apex.saber.report.figures import all_figures, score_name
+from rainbow_iqn_apex.saber.report.exports import contents
+from rainbow_iqn_apex.saber.report.figures import all_figures, published_styles, score_name
 from rainbow_iqn_apex.saber.report.program import render_figures
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
-from rainbow_iqn_apex.saber.report.styles import published_styles
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES
-from rainbow_iqn_apex.saber.results.colours import AGENTS
+from rainbow_iqn_apex.saber.results.figure import AGENTS
+from rainbow_iqn_apex.saber.results.task import COLUMNS, REFERENCES
 from tests.saber.report.logs import results_of, write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.saber.report.figures import all_figures
+from rainbow_iqn_apex.saber.report.figures import all_figures, plain_text
 from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.report.program import FIGURES, render_figures, render_tables, write_report
 from rainbow_iqn_apex.saber.report.results import Results
-from rainbow_iqn_apex.saber.report.styles import plain_text
 from rainbow_iqn_apex.saber.report.svg import format_tick, to_svg
 from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, inert, to_html, to_latex
 from tests.processes import ROOT, clean_environment
@@ -26,7 +25,7 @@ DRAW = """
 import hashlib
 from pathlib import Path
 from benchmarks.learning_plot import STYLE
-from rainbow_iqn_apex.saber.report.drawing import Figure, drawing_style
+from rainbow_iqn_apex.saber.report.svg import Figure, drawing_style
 from rainbow_iqn_apex.saber.report.svg import to_svg
 axis = {"title": {"text": "x"}, "range": [0.0, 4.0]}
 line = {"name": "a", "x": [0, 1], "y": [0, 1], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}

@@ -11,11 +11,10 @@ import pytest
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.saber.report.aggregates import aggregate
-from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.exports import contents
 from rainbow_iqn_apex.saber.report.figures import all_figures
-from rainbow_iqn_apex.saber.report.groups import differences, group_runs
 from rainbow_iqn_apex.saber.report.inputs import Label, parse_label, read_inputs
-from rainbow_iqn_apex.saber.report.results import WHOLE, Results
+from rainbow_iqn_apex.saber.report.results import WHOLE, Results, differences, group_runs
 from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import aggregate_table, game_table

@@ -7,7 +7,7 @@ import pytest
 
 from rainbow_iqn_apex.saber.report.inputs import Label
 from rainbow_iqn_apex.saber.report.program import write_report
-from rainbow_iqn_apex.saber.results.colours import AGENTS
+from rainbow_iqn_apex.saber.results.figure import AGENTS
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.browser import Browser, needs_browser

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import MARKS
-from rainbow_iqn_apex.saber.report.inputs import read_inputs
-from rainbow_iqn_apex.saber.report.marks import curve, curve_frames, score_at, score_now
-from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.report.inputs import Run, read_inputs
+from rainbow_iqn_apex.saber.report.results import curve, curve_frames, score_at, score_now
 from tests.saber.report.logs import write_log, write_settings
 
 MARK = MARKS[0]

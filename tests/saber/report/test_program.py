@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.exports import contents
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.program import write_report
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, read_scores
+from rainbow_iqn_apex.saber.results.task import COLUMNS, read_scores
 from tests.processes import Ended, run
 from tests.saber.report.logs import figures_of, results_of, write_run
 

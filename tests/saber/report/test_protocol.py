@@ -7,13 +7,13 @@ import pytest
 
 from rainbow_iqn_apex.saber.report.figures import all_figures
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
-from rainbow_iqn_apex.saber.report.protocol import Protocols, protocol_of, protocols_of
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.report.settings import Protocols, protocol_of, protocols_of
 from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import game_table
-from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, STICKY
 from rainbow_iqn_apex.saber.results.run_record import read_record, write_record
+from rainbow_iqn_apex.saber.results.task import COLUMNS, STICKY
 from tests.saber.report.logs import figures_of, results_of, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
@@ -135,5 +135,5 @@ def test_runs_without_any_record_have_no_protocol(tmp_path: Path) -> None:
     played(tmp_path)
     for seed in "12":
         (tmp_path / seed / "pong.json").unlink()
-    runs = read_inputs([tmp_path]).runs
-    assert protocols_of(runs) == Protocols((), 2, 2) and protocols_of(runs).label == "protocol unknown"
+    found = protocols_of([run.record for run in read_inputs([tmp_path]).runs])
+    assert found == Protocols((), 2, 2) and found.label == "protocol unknown"

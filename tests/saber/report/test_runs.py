@@ -9,11 +9,10 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import VersionedRecord
-from rainbow_iqn_apex.saber.report.groups import group_runs
 from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
-from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
+from rainbow_iqn_apex.saber.report.results import group_runs
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, present_start, read_record, write_record
-from rainbow_iqn_apex.saber.results.training_log import HEADER
+from rainbow_iqn_apex.saber.results.training_log import HEADER, EvaluationScores
 from tests.saber.report.logs import write_log, write_run, write_settings
 
 

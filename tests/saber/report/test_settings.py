@@ -4,13 +4,19 @@ from pathlib import Path
 
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args, parse
-from rainbow_iqn_apex.saber.report.contents import contents
-from rainbow_iqn_apex.saber.report.descriptions import format_changes, format_values, notes, value_counts
-from rainbow_iqn_apex.saber.report.groups import group_runs
+from rainbow_iqn_apex.saber.report.exports import contents
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
-from rainbow_iqn_apex.saber.report.method_tables import run_table, setting_table
+from rainbow_iqn_apex.saber.report.results import group_runs
 from rainbow_iqn_apex.saber.report.settings import agent_name, agree, applicable, comparable
 from rainbow_iqn_apex.saber.report.table import to_html
+from rainbow_iqn_apex.saber.report.tables import (
+    format_changes,
+    format_values,
+    notes,
+    run_table,
+    setting_table,
+    value_counts,
+)
 from rainbow_iqn_apex.saber.results.run_record import Start, read_record, write_record
 from tests.saber.report.logs import results_of, write_run
 

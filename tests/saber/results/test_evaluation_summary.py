@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation, student_interval
+from rainbow_iqn_apex.saber.results.evaluation_log import format_evaluation, student_interval
 from rainbow_iqn_apex.saber.results.task import Task
 
 

@@ -22,9 +22,8 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from rainbow_iqn_apex.saber.results import training_log
-from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
+from rainbow_iqn_apex.saber.results.training_log import EvaluationScores, TrainingLog, read_records
 from tests.saber.results.records import stream
 
 RECORD = EpisodeRecord(1200, 300, 2, 1, 7, 100.0, 150.5, -0.0, 345, "game_over")
