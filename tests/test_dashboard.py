@@ -16,8 +16,8 @@ import redis
 
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import Part
-from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles
 from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser

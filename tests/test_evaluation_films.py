@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.monitoring.film import FilmSlot
-from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown
+from rainbow_iqn_apex.monitoring.sinks.videos import read_shown
+from rainbow_iqn_apex.monitoring.video import FilmSlot
 from tests.deadline import wait_until
 from tests.failing import FAILING
 from tests.processes import run

@@ -15,8 +15,8 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import lock_file, open_own, open_regular, read_regular
 from rainbow_iqn_apex.environments.scores import VersionedRecord
-from rainbow_iqn_apex.monitoring.film import FilmInfo
-from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown
+from rainbow_iqn_apex.monitoring.sinks.videos import read_shown
+from rainbow_iqn_apex.monitoring.video import FilmInfo
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.dashboard.results import Results
 from rainbow_iqn_apex.programs.evaluation.card import check_folder

@@ -15,11 +15,9 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from rainbow_iqn_apex.monitoring.film import Film
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS, metric_of
-from rainbow_iqn_apex.monitoring.sinks.films import TAGS, KeptFilms
-from rainbow_iqn_apex.monitoring.sinks.gif import animate
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.sinks.sink import TAGS, Moment
+from rainbow_iqn_apex.monitoring.video import Film, animate
 
 
 class TensorBoardSink:
@@ -31,7 +29,6 @@ class TensorBoardSink:
         self._folder = folder
         self._file: BinaryIO | None = None
         self._described: set[str] = set()  # metrics whose unit and meaning the file has
-        self._films = KeptFilms()
 
     def take(self, moment: Moment) -> None:
         """Append the metrics of a moment; raises OSError if that fails, and leaves no torn event."""
@@ -46,7 +43,7 @@ class TensorBoardSink:
             events.insert(1, Event(wall_time=moment.at, step=moment.step, session_log=restart))
         _append(file, events)
         self._described = described
-        for slot, film in self._films.choose(moment).items():  # last: without a film the metrics are there
+        for slot, film in moment.kept_films.items():  # last: without a film the metrics are there
             value = Summary.Value(tag=TAGS[slot], image=_image(film))
             _append(file, [Event(wall_time=film.info.at, step=moment.step, summary=Summary(value=[value]))])
 
@@ -67,11 +64,15 @@ class TensorBoardSink:
         """Return the bins from the first to the last that is not empty; TensorBoard wants finite bounds."""
         bounds = (0.0, *PRIORITY_BOUNDS, 10 * PRIORITY_BOUNDS[-1])
         filled = [index for index, count in enumerate(counts) if count]
-        first, end = filled[0], filled[-1] + 1
+        first = filled[0]
+        end = filled[-1] + 1
         bins = HistogramProto(
-            min=bounds[first], max=bounds[end], num=sum(counts), bucket_limit=bounds[first + 1 : end + 1],
+            min=bounds[first],
+            max=bounds[end],
+            num=sum(counts),
+            bucket_limit=bounds[first + 1 : end + 1],
             bucket=counts[first:end],
-        )  # fmt: skip
+        )
         return Summary.Value(tag=name, histo=bins, metadata=self._metadata(name))
 
     def _metadata(self, name: str) -> SummaryMetadata | None:
@@ -88,7 +89,8 @@ def _append(file: BinaryIO, events: list[Event]) -> None:
     buffer = io.BytesIO()
     for event in events:
         RecordWriter(buffer).write(event.SerializeToString())
-    data, end = buffer.getvalue(), file.tell()
+    data = buffer.getvalue()
+    end = file.tell()
     try:
         while data:  # a disk that becomes full takes a part, and refuses the next
             data = data[file.write(data) :]

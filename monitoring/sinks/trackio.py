@@ -2,9 +2,8 @@
 
 import trackio
 
-from rainbow_iqn_apex.monitoring.sinks.film_files import as_video
-from rainbow_iqn_apex.monitoring.sinks.films import TAGS, KeptFilms
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
+from rainbow_iqn_apex.monitoring.sinks.sink import TAGS, Moment, RunInfo
+from rainbow_iqn_apex.monitoring.video import temporary_video
 
 PROJECT = "rainbow-iqn-apex"
 
@@ -17,7 +16,6 @@ class TrackioSink:
     def __init__(self, run: RunInfo) -> None:
         self._info = run
         self._run: trackio.Run | None = None
-        self._films = KeptFilms()
 
     def take(self, moment: Moment) -> None:
         """Log the metrics of a moment; the package writes them from a thread of its own."""
@@ -25,8 +23,8 @@ class TrackioSink:
             name, settings = f"{self._info.name} {self._info.run_id}", self._info.settings
             self._run = trackio.init(PROJECT, name, resume="allow", config=settings, embed=False, auto_log_cpu=False)
         self._run.log(moment.values, step=moment.step)
-        for slot, film in self._films.choose(moment).items():
-            with as_video(film) as path:
+        for slot, film in moment.kept_films.items():
+            with temporary_video(film) as path:
                 self._run.log({TAGS[slot]: trackio.Video(path, film.info.caption)}, step=moment.step)
 
     def close(self) -> None:

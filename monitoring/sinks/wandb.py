@@ -4,9 +4,8 @@ import os
 
 import wandb
 
-from rainbow_iqn_apex.monitoring.sinks.film_files import as_video
-from rainbow_iqn_apex.monitoring.sinks.films import TAGS, KeptFilms
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
+from rainbow_iqn_apex.monitoring.sinks.sink import TAGS, Moment, RunInfo
+from rainbow_iqn_apex.monitoring.video import temporary_video
 
 PROJECT = "rainbow-iqn-apex"
 _AXIS = "time/total_timesteps"
@@ -22,7 +21,6 @@ class WandbSink:
         self._info = run
         self._run: wandb.Run | None = None
         self._begun = False
-        self._films = KeptFilms()
 
     def take(self, moment: Moment) -> None:
         """Log the metrics of a moment; the package sends them from a process of its own."""
@@ -31,8 +29,8 @@ class WandbSink:
             self._run = self._begin()
         if self._run:
             self._run.log({_AXIS: moment.step} | moment.values)
-            for slot, film in self._films.choose(moment).items():
-                with as_video(film) as path:
+            for slot, film in moment.kept_films.items():
+                with temporary_video(film) as path:
                     self._run.log({_AXIS: moment.step, TAGS[slot]: wandb.Video(path, film.info.caption, format="webm")})
 
     def close(self) -> None:

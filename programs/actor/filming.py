@@ -11,8 +11,15 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, Film, FilmError, FilmInfo, decode_info, encode
-from rainbow_iqn_apex.monitoring.video import TimeLapse
+from rainbow_iqn_apex.monitoring.video import (
+    HEADER_BYTES,
+    Film,
+    FilmError,
+    FilmInfo,
+    TimeLapse,
+    decode_info,
+    encode_film,
+)
 
 _NEWEST_S = 60.0  # between two films of the newest episode
 _AGAIN_S = 60.0  # after a film could not be written
@@ -27,7 +34,8 @@ class Filmer:
     def __init__(self, store: FilmStore, actor: int) -> None:
         self._store = store
         self._actor = actor
-        self._lapse, self._pictures_per_second = TimeLapse(), 1.0
+        self._lapse = TimeLapse()
+        self._pictures_per_second = 1.0
         self._next_newest = self._next_try = 0.0
         self._best: tuple[float, bytes] | None = None  # score and film
         self._has_printed = False
@@ -45,7 +53,8 @@ class Filmer:
         """
         if (now := time.monotonic()) < self._next_try:
             return
-        score, film = float(record.score_saber), b""
+        score = float(record.score_saber)
+        film = b""
         is_best = self._best is None or score > self._best[0]
         if is_best or now >= self._next_newest:
             film = self._encode(record, began, version)
@@ -63,11 +72,19 @@ class Filmer:
         pictures = self._lapse.pictures()
         count, height, width, _ = pictures.shape
         info = FilmInfo(
-            score=float(record.score_saber), at=time.time(), rate=self._pictures_per_second / self._lapse.per_step,
-            step=began.t_actors, version=version, actor=self._actor, episode=record.episode, stride=self._lapse.stride,
-            pictures=count, height=height, width=width,
-        )  # fmt: skip
-        return encode(Film(info, pictures))
+            score=float(record.score_saber),
+            at=time.time(),
+            rate=self._pictures_per_second / self._lapse.per_step,
+            step=began.t_actors,
+            version=version,
+            actor=self._actor,
+            episode=record.episode,
+            stride=self._lapse.stride,
+            pictures=count,
+            height=height,
+            width=width,
+        )
+        return encode_film(Film(info, pictures))
 
     def _write(self, film: bytes, now: float) -> None:
         """Write the film as the newest if one is due, and the best film if Redis has a worse one or none."""

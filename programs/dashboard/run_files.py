@@ -14,11 +14,11 @@ from rainbow_iqn_apex.common.files import read_regular
 from rainbow_iqn_apex.common.text import encodable, reason
 from rainbow_iqn_apex.environments.entries import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks import history
-from rainbow_iqn_apex.monitoring.sinks.film_files import is_webm, read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
+from rainbow_iqn_apex.monitoring.sinks.videos import read_shown, video_path
+from rainbow_iqn_apex.monitoring.video import FILM_SLOTS, is_webm
 from rainbow_iqn_apex.programs.dashboard.tail import MOST_BYTES, Tail
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve
@@ -30,7 +30,7 @@ _MOST_GAMES = 16  # of a run, whose curves are shown
 _MOST_EVENTS = 200  # the newest, of a history
 _MOST_VIDEO_BYTES = 1 << 26
 _MOST_LINES = 4000  # of a history: every second one is left out beyond
-# Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
+# Between two lines of a history, beyond which the learner was not running; monitoring/sinks/sink.py pauses for a
 # two-thousandth of the learner's age at the most.
 _PAUSE_S = 600.0
 _PAUSE_SHARE = 3 / 2000  # of the age

@@ -28,7 +28,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.monitoring.video import LARGEST, TimeLapse
+from rainbow_iqn_apex.monitoring.video import VIDEO_SIZE, TimeLapse
 from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
@@ -76,7 +76,7 @@ class EpisodePlayer:
         with temporary_environment(self._args, task.seed, recorded_by=option, evaluation=True) as environment:
             if task.video is None:
                 return Played(task, play_episode(policy, environment, task.episode, self._stop, codes), 0)
-            camera = TimeLapse(largest=LARGEST, blinks=getattr(environment, "blinks", False))
+            camera = TimeLapse(largest=VIDEO_SIZE, blinks=getattr(environment, "blinks", False))
             record = play_episode(policy, environment, task.episode, self._stop, codes, camera)
             try:
                 camera.write(task.video, environment.pictures_per_second)

@@ -34,11 +34,9 @@ from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.memory.rows import DTYPES
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.reporter import Reporter
-from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
-from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
-from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, path_of
-from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo, Sink
+from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, FilmReader, InThread, RunInfo, Sink
+from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles, read_shown
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
@@ -193,13 +191,9 @@ def _replay_device(args: Args, needed: int, device: torch.device) -> torch.devic
 def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
     """Make what hands the learner's metrics to all sinks of a run."""
     run = RunInfo(args.name, begun_as(run_id), args.path_to_results, args.task, settings)
-    sinks, films = _make_sinks(args, run), None
+    sinks = _make_sinks(args, run)
+    films = None
     if args.record_evaluations:
-        from rainbow_iqn_apex.monitoring.sinks.film_files import (  # needs OpenCV, which other environments do not
-            FilmFiles,
-            read_shown,
-        )
-
         films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run.run_id))
         sinks.append(InThread(FilmFiles(run)))
     return Feeder(sinks, OverviewReader(client.aside(), args.name), films)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rainbow_iqn_apex.monitoring.film import Film, FilmInfo
+from rainbow_iqn_apex.monitoring.video import Film, FilmInfo
 
 INFO = FilmInfo(
     score=12.5, at=1.5e9, rate=15.0, step=7000, version=31, actor=4, episode=9, stride=2, pictures=6, height=5, width=7

@@ -9,18 +9,20 @@ import pytest
 
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.monitoring import video
-from rainbow_iqn_apex.monitoring.film import (
+from rainbow_iqn_apex.monitoring.video import (
+    FILM_BYTES,
     HEADER_BYTES,
-    MAX_BYTES,
     MAX_HEIGHT,
     MAX_WIDTH,
+    VIDEO_SIZE,
     Film,
     FilmError,
-    decode,
+    TimeLapse,
+    decode_film,
     decode_info,
-    encode,
+    encode_film,
+    small_size,
 )
-from rainbow_iqn_apex.monitoring.video import LARGEST, TimeLapse, small_size
 from tests.monitoring.films import INFO, film
 from tests.refusals.records import film_of
 from tests.videos import frames_of
@@ -29,10 +31,10 @@ from tests.videos import frames_of
 def test_a_film_is_read_as_it_was_written() -> None:
     # Mutation: the changes between pictures in a type that does not wrap around.
     written = film()
-    read = decode(encode(written))
+    read = decode_film(encode_film(written))
     assert read.info == written.info
     assert read.pictures.dtype == np.uint8 and np.array_equal(read.pictures, written.pictures)
-    assert decode_info(encode(written)[:HEADER_BYTES]) == written.info
+    assert decode_info(encode_film(written)[:HEADER_BYTES]) == written.info
 
 
 def noise(pictures: int) -> Film:
@@ -42,11 +44,11 @@ def noise(pictures: int) -> Film:
 
 
 def test_a_film_that_would_be_too_large_gets_fewer_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rainbow_iqn_apex.monitoring.film.MAX_BYTES", most := 1 << 18)
+    monkeypatch.setattr(video, "FILM_BYTES", most := 1 << 18)
     large = noise(6)
-    data = encode(large)
+    data = encode_film(large)
     assert most / 2 < len(data) <= most
-    read = decode(data)
+    read = decode_film(data)
     assert (read.info.pictures, read.info.stride) == (3, 2 * INFO.stride)
     assert np.array_equal(read.pictures, large.pictures[::2])
 
@@ -68,9 +70,9 @@ def test_a_bomb_does_not_go_off() -> None:
     # Mutation: decode with the wire's own limit.
     bomb = film_of(np.zeros((120, 1 << 20), np.uint8))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert len(bomb) < MAX_BYTES
+    assert len(bomb) < FILM_BYTES
     with pytest.raises(FilmError):
-        decode(bomb)
+        decode_film(bomb)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
@@ -124,7 +126,7 @@ def test_pictures_are_halved_until_they_fit(size: tuple[int, int], small: tuple[
     add(lapse, picture(1, 20, 30))
     assert lapse.pictures().shape == (2, *small, 3)
     shown = film(pictures=2, height=small[0], width=small[1])
-    decode(encode(replace(shown, pictures=lapse.pictures())))
+    decode_film(encode_film(replace(shown, pictures=lapse.pictures())))
 
 
 def test_only_due_pictures_are_drawn() -> None:
@@ -142,9 +144,9 @@ def test_only_due_pictures_are_drawn() -> None:
 
 def test_a_video_keeps_to_its_size_and_is_faster_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutations: a video of any size; the speed of before; pictures in the size of a film.
-    monkeypatch.setattr(video, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(video, "VIDEO_BYTES", 100_000)
     noise = np.random.default_rng(0).integers(0, 255, (50, 250, 160, 3), np.uint8)
-    lapse, path = TimeLapse(largest=LARGEST), tmp_path / "x.webm"
+    lapse, path = TimeLapse(largest=VIDEO_SIZE), tmp_path / "x.webm"
     for one in noise:
         add(lapse, one)
     lapse.write(path, 15.0)

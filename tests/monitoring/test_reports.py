@@ -26,10 +26,8 @@ from rainbow_iqn_apex.monitoring.report import (
     encode,
 )
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
-from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
-from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, parse
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
+from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, Guarded, Moment, Sink
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.monitoring.sinks.moments import NobodyElse, Taken

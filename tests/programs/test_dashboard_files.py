@@ -10,8 +10,8 @@ import pytest
 
 from rainbow_iqn_apex.common.files import open_regular
 from rainbow_iqn_apex.monitoring.report import Event, Report
-from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
+from rainbow_iqn_apex.monitoring.sinks.sink import Feeder
 from rainbow_iqn_apex.programs.dashboard import run_files, tail
 from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
 from rainbow_iqn_apex.programs.dashboard.run_files import History

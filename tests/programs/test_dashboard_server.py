@@ -30,8 +30,8 @@ from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
-from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles
 from rainbow_iqn_apex.programs.dashboard import server
 from rainbow_iqn_apex.programs.dashboard.present import present, task_of
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, MAX_BYTES, FilmInfo, decode, decode_info, encode
+from rainbow_iqn_apex.monitoring.video import FILM_BYTES, HEADER_BYTES, FilmInfo, decode_film, decode_info, encode_film
 from rainbow_iqn_apex.programs.actor import filming
 from rainbow_iqn_apex.programs.actor.filming import Filmer
 from tests.conftest import RedisServer
@@ -77,7 +77,7 @@ def test_a_film_has_the_speed_of_what_was_drawn(store: FilmStore, filmer: Filmer
 
 def test_the_first_film_is_newest_and_best(store: FilmStore, filmer: Filmer) -> None:
     play(filmer, 5, episode=11)
-    films = {place: decode(data) for place, data in store.read(("best", "newest"), MAX_BYTES).items()}
+    films = {place: decode_film(data) for place, data in store.read(("best", "newest"), FILM_BYTES).items()}
     assert films["best"].info == films["newest"].info
     info = films["best"].info
     assert (info.score, info.actor, info.episode, info.step, info.version) == (5, 3, 11, 50, 7)
@@ -101,10 +101,10 @@ def test_a_better_one_is_written_at_once_and_a_newer_one_in_time(
 
 def test_another_actor_s_best_stays_and_a_lost_one_is_written_again(store: FilmStore, filmer: Filmer) -> None:
     # Mutation: compare with this actor's own films alone.
-    store.write("best", encode(film(score=20.0)))
+    store.write("best", encode_film(film(score=20.0)))
     play(filmer, 10)
     assert scores(store) == (20, 10)
-    store.write("best", encode(film(score=9.0)))
+    store.write("best", encode_film(film(score=9.0)))
     play(filmer, 1)
     assert scores(store) == (10, 10), "the other has read before this actor wrote"
 

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.memory.limiter import check_crews
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.memory.wire import Tag
-from rainbow_iqn_apex.monitoring import film, report, view
+from rainbow_iqn_apex.monitoring import report, video, view
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationRecord, read_evaluation_record
 from rainbow_iqn_apex.saber.results.run_record import read_record
@@ -118,8 +118,8 @@ NO_FILMS = changed(FILM, dict([
     field("score", math.nan, math.inf, "1", None), field("at", -1.0, 1e300, math.nan, "now"),
     field("rate", 0.0, -1.0, 1e9, math.nan), field("step", -1, 2**60, 1.5, None), field("version", -1, 2**60),
     field("actor", -1, 10**6, True), field("episode", -1, 2**60), field("stride", 0, -1, 2**60),
-    field("pictures", 0, film.MAX_PICTURES + 1, -1), field("height", 0, film.MAX_HEIGHT + 1),
-    field("width", 0, film.MAX_WIDTH + 1, 1.0),
+    field("pictures", 0, video.MAX_PICTURES + 1, -1), field("height", 0, video.MAX_HEIGHT + 1),
+    field("width", 0, video.MAX_WIDTH + 1, 1.0),
 ]))  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def film_of(changes: Array = CHANGES, tag: Tag = Tag.FILM, name: str = "changes"
 
 FILMS: Refused = {
     "shorter than its frame": [b"", b"RIQX"],
-    "not a message of this project": [b"\xff" * film.HEADER_BYTES, bytes(1000)],
-    f"a film of more than {film.MAX_BYTES} bytes": [film_of(np.zeros((6, 5, 7, 3), np.uint8)) + bytes(film.MAX_BYTES)],
+    "not a message of this project": [b"\xff" * video.HEADER_BYTES, bytes(1000)],
+    f"a film of more than {video.FILM_BYTES} bytes": [film_of() + bytes(video.FILM_BYTES)],
     "other pictures than its header claims": [
         film_of(CHANGES[:-1]), film_of(CHANGES.reshape(5, 6, 7, 3)), film_of(CHANGES[..., :1].astype(np.uint16)),
         film_of(pictures=7), film_of(tag=Tag.STATE), film_of(name="pictures"), film_of(width=8),
@@ -232,9 +232,9 @@ RECORDS = [
     Reader(
         "view", of(view.decode), json.dumps(VIEW).encode(), view.ViewError, as_json(VIEWS) | _no_record(view.MAX_BYTES)
     ),
-    Reader("film", of(film.decode), film_of(), film.FilmError, FILMS),
+    Reader("film", of(video.decode_film), film_of(), video.FilmError, FILMS),
     Reader(
-        "film's description", of(lambda value: parse_record(value, film.FilmInfo)), FILM, ValueError,
+        "film's description", of(lambda value: parse_record(value, video.FilmInfo)), FILM, ValueError,
         NO_FILMS | {OTHER_FIELDS: [None, [], {}, 1, FILM | {"more": 1}]},
     ),
     Reader("run status", _read_status, STATUS, RunError, STATUSES),

@@ -4,11 +4,11 @@ import os
 import time
 from collections.abc import Mapping
 
-from rainbow_iqn_apex.monitoring.film import Film, FilmSlot
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.video import Film, FilmSlot
 
 BEGAN = time.time() - 1000
 COUNTS = [0.0] * 7 + [5.0, 0.0, 3.0] + [0.0] * (len(PRIORITY_BOUNDS) - 9)  # of the bins of priorities
@@ -49,6 +49,7 @@ class NobodyElse(OverviewReader):
 def moment(step: int, loss: float = 0.25, films: Mapping[FilmSlot, Film] | None = None) -> Moment:
     """Return a moment that has a value of every metric."""
     values = VALUES | {"train/loss": loss, "time/total_timesteps": float(step)}
+    events = (Event(BEGAN, "resumed"),)
     return Moment(
-        BEGAN + step, step, values, {"buffer/priorities": COUNTS}, (Event(BEGAN, "resumed"),), ACTORS, films or {}
+        BEGAN + step, step, values, {"buffer/priorities": COUNTS}, events, ACTORS, films or {}, kept_films=films or {}
     )

@@ -11,14 +11,11 @@ import pytest
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.monitoring.film import MAX_BYTES, Film, FilmSlot, encode
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
-from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
-from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles, read_shown, video_path
-from rainbow_iqn_apex.monitoring.sinks.films import FilmReader, KeptFilms
-from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
-from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, FilmReader, Guarded, KeptFilms, RunInfo
+from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles, read_shown, video_path
+from rainbow_iqn_apex.monitoring.video import FILM_BYTES, Film, FilmSlot, encode_film
 from tests.conftest import RedisServer
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import Taken, moment
@@ -42,14 +39,14 @@ def test_each_film_is_handed_on_once(store: FilmStore) -> None:
     # Mutation: forget which films were seen, or take a worse one for the best.
     reader = FilmReader(store, {})
     assert reader.read(0) == {}
-    store.write("best", encode(film(score=5.0)))
-    store.write("newest", encode(film(score=2.0)))
+    store.write("best", encode_film(film(score=5.0)))
+    store.write("newest", encode_film(film(score=2.0)))
     assert show(reader.read(10)) == {"best": 5, "newest": 2}
     assert reader.read(80) == {}
-    store.write("best", encode(film(score=4.0)))
+    store.write("best", encode_film(film(score=4.0)))
     assert reader.read(90) == {}, "Redis has lost a better one"
-    store.write("best", encode(film(score=6.0)))
-    store.write("newest", encode(film(score=1.0)))
+    store.write("best", encode_film(film(score=6.0)))
+    store.write("newest", encode_film(film(score=1.0)))
     assert show(reader.read(100)) == {"best": 6, "newest": 1}
 
 
@@ -58,7 +55,7 @@ def test_many_evaluation_actors_are_not_all_shown(store: FilmStore) -> None:
     # Mutation: take every newest film.
     reader, seen = FilmReader(store, {}), []
     for now in range(0, 200, 10):
-        store.write("newest", encode(film(score=float(now))))
+        store.write("newest", encode_film(film(score=float(now))))
         seen += [found.info.score for found in reader.read(now).values()]
     assert seen == [0, 60, 120, 180]
     assert show(reader.read(199, last=True)) == {"newest": 190}
@@ -69,13 +66,18 @@ def test_damaged_films_are_told_of_once_and_read_once(
     client: Client, store: FilmStore, run_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader, keys = FilmReader(store, {}), Keys(run_name, "id", evaluation=True)
-    for data in (b"x", b"\xff" * 300, encode(film(score=1e9))[:-5], encode(film(score=1e8)) + bytes(MAX_BYTES)):
+    for data in (
+        b"x",
+        b"\xff" * 300,
+        encode_film(film(score=1e9))[:-5],
+        encode_film(film(score=1e8)) + bytes(FILM_BYTES),
+    ):
         store.write("best", data)
         assert reader.read(0) == {}
     client.delete(keys.film("best"))
     client.rpush(keys.film("best"), "x")
     assert reader.read(0) == {}
-    store.write("best", encode(film(score=3.0)))
+    store.write("best", encode_film(film(score=3.0)))
     assert show(reader.read(0)) == {"best": 3}, "what a damaged one claimed does not count"
     assert capsys.readouterr().out.count("A film of an evaluation episode is not shown: Redis holds") == 1
 
@@ -83,11 +85,11 @@ def test_damaged_films_are_told_of_once_and_read_once(
 def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer) -> None:
     with closing(connect("127.0.0.1", own_server.port)) as client, closing(FilmStore(client, "run", "id")) as store:
         reader = FilmReader(store, {})
-        store.write("best", encode(film()))
+        store.write("best", encode_film(film()))
         own_server.stop()
         assert reader.read(0) == {}
         own_server.start()
-        store.write("best", encode(film()))
+        store.write("best", encode_film(film()))
         assert show(reader.read(0)) == {"best": 12.5}
 
 
@@ -101,7 +103,7 @@ def test_films_come_with_moments_and_when_the_learner_leaves(client: Client, sto
     with closing(feeder):
         feeder.observe(report)
         for later in (10, 20):
-            store.write("best", encode(film(score=float(later))))
+            store.write("best", encode_film(film(score=float(later))))
             feeder.observe(replace(report, written=report.written + later))
         feeder.observe(replace(report, written=report.written + 30, ended=True))
     assert [len(moments) for moments in (kept.moments, live.moments)] == [2, 4]
@@ -113,7 +115,7 @@ def test_a_long_run_keeps_all_best_films_and_few_of_the_newest() -> None:
     kept, chosen = KeptFilms(), {"best": 0, "newest": 0}
     films: dict[FilmSlot, Film] = {"best": film(), "newest": film()}
     for second in range(0, 7 * 24 * 3600, 60):
-        for place in kept.choose(moment(second, films=films)):
+        for place in kept.choose(films, second):
             chosen[place] += 1
     assert chosen["best"] == 7 * 24 * 60 and 400 < chosen["newest"] < 700
 
@@ -148,11 +150,11 @@ def test_a_learner_that_is_started_again_hands_nothing_on_twice(store: FilmStore
     # Mutation: forget the run's id.
     films: dict[FilmSlot, Film] = {"best": film(score=5.0), "newest": film(score=2.0)}
     for place, one in films.items():
-        store.write(place, encode(one))
+        store.write(place, encode_film(one))
     FilmFiles(info_of(tmp_path)).take(moment(1, films=films))
     known = read_shown(tmp_path, "pong")
     assert FilmReader(store, known.of_run("abc")).read(0) == {}
-    store.write("best", encode(film(score=4.0)))
+    store.write("best", encode_film(film(score=4.0)))
     assert FilmReader(store, known.of_run("abc")).read(0) == {}
     assert show(FilmReader(store, known.of_run("another")).read(0)) == {"best": 4, "newest": 2}
     again = FilmFiles(info_of(tmp_path))

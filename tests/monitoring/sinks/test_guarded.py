@@ -7,10 +7,8 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
-from rainbow_iqn_apex.monitoring.sinks import guarded
-from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
-from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded, InThread
-from rainbow_iqn_apex.monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.sinks import sink as sink_module
+from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, Guarded, InThread, Moment
 from tests.deadline import Clock, wait_until
 from tests.monitoring.sinks.moments import moment
 
@@ -66,7 +64,7 @@ def test_failures_that_are_never_the_same_end_to_be_told(capsys: pytest.CaptureF
 @pytest.mark.redis
 def test_sinks_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     # Mutation: close one after the other, or wait for room in a sink's queue and then as long again for its end.
-    monkeypatch.setattr(guarded, "_END_S", 3.0)
+    monkeypatch.setattr(sink_module, "_END_S", 3.0)
     sinks = [Slow() for _ in range(3)]
     threads = [InThread(sink) for sink in sinks]
     for step in range(20):
@@ -80,7 +78,7 @@ def test_sinks_that_hang_are_waited_for_together(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_sink_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(guarded, "_END_S", 0.1)
+    monkeypatch.setattr(sink_module, "_END_S", 0.1)
     sink = Slow()
     thread = InThread(sink)
     thread.take(moment(0))

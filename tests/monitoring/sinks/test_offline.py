@@ -15,8 +15,7 @@ pytestmark = pytest.mark.slow
 LOG = """
 import sys
 from pathlib import Path
-from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
-from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.monitoring.sinks.sink import InThread, RunInfo
 from rainbow_iqn_apex.options.sink_options import SinkOptions, check_sinks
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment

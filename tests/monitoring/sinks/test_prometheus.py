@@ -25,8 +25,8 @@ from tests.start_script import free_port
 pytest.importorskip("prometheus_client", reason="an extra: pip install -r requirements-extra.txt")
 from prometheus_client.parser import text_string_to_metric_families
 
-from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
 from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
+from rainbow_iqn_apex.monitoring.sinks.sink import Guarded
 
 DOCS = ROOT / "docs" / "prometheus"
 needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="needs apt-get install prometheus")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.video import animate
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import COUNTS, VALUES, moment
 
@@ -21,7 +22,6 @@ pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rainbow_iqn_apex.monitoring.sinks.gif import animate
 from rainbow_iqn_apex.monitoring.sinks.tensorboard import TensorBoardSink
 
 
@@ -79,7 +79,7 @@ def test_films_are_images_that_move(tmp_path: Path) -> None:
 
 def test_a_gif_shows_a_film_and_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: no second try with fewer pictures.
-    monkeypatch.setattr("rainbow_iqn_apex.monitoring.sinks.gif.MAX_BYTES", most := 1 << 17)
+    monkeypatch.setattr("rainbow_iqn_apex.monitoring.video.GIF_BYTES", most := 1 << 17)
     shown = film(pictures=40, height=105, width=80)
     with Image.open(io.BytesIO(animate(shown))) as image:
         assert (getattr(image, "n_frames", 1), image.info["loop"]) == (40, 0)

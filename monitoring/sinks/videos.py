@@ -1,22 +1,19 @@
 """The sink of `--record-evaluations`: two videos in the results folder, and what they show.
 
 `<game>_best_evaluation.webm` and `<game>_newest_evaluation.webm` are replaced as a whole. `<game>_films.json` has
-what they show: {"run": run id, "best": {...}, "newest": {...}} with the fields of `monitoring.film.FilmInfo`.
+what they show: {"run": run id, "best": {...}, "newest": {...}} with the fields of `monitoring.video.FilmInfo`.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.files import MOST_RECORD_BYTES, read_regular, write_file
 from rainbow_iqn_apex.common.schema import parse_record
-from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmInfo, FilmSlot
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
-from rainbow_iqn_apex.monitoring.video import write_video
+from rainbow_iqn_apex.monitoring.video import FILM_SLOTS, Film, FilmInfo, FilmSlot, write_video
 
 
 class FilmFiles:
@@ -45,26 +42,9 @@ class FilmFiles:
         """Do nothing: every video is written at once."""
 
 
-@contextmanager
-def as_video(film: Film) -> Iterator[Path]:
-    """Yield the path of a video that is there until the block ends, for packages that take a copy; raises OSError."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "episode.webm"
-        try:
-            write_video(path, film.pictures, film.info.rate)
-        except OSError as error:  # without the folder's random name, so that it is printed once
-            raise OSError(f"{gettempdir()}: a film cannot be written; is the disk full?") from error
-        yield path
-
-
 def video_path(folder: Path, game: str, slot: FilmSlot) -> Path:
     """Return where the video of the best or the newest episode is."""
     return folder / f"{game}_{slot}_evaluation.webm"
-
-
-def is_webm(content: bytes) -> bool:
-    """Return whether a file begins as a WebM video does: with EBML's mark, and the document's type in its header."""
-    return content.startswith(b"\x1a\x45\xdf\xa3") and b"\x42\x82\x84webm" in content[:64]
 
 
 def _shown_path(folder: Path, game: str) -> Path:
