@@ -21,16 +21,23 @@ from rainbow_iqn_apex.environments.interface import OwnOptions
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, observes_pictures, own_options
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
-from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
+from rainbow_iqn_apex.options.agent_options import PRESETS, AgentOptions, LearningOptions, preset_of
 from rainbow_iqn_apex.options.environment_names import environment_errors
-from rainbow_iqn_apex.options.inference_options import InferenceOptions
-from rainbow_iqn_apex.options.lockstep import lockstep_errors
-from rainbow_iqn_apex.options.presets import PRESETS, preset_of
-from rainbow_iqn_apex.options.redis_options import named_twice, run_name_errors, server_errors
-from rainbow_iqn_apex.options.run_options import EnvironmentOptions, MachineOptions, ReplayOptions, ResultOptions
+from rainbow_iqn_apex.options.run_options import (
+    EnvironmentOptions,
+    InferenceOptions,
+    MachineOptions,
+    ReplayOptions,
+    ResultOptions,
+    named_twice,
+    run_name_errors,
+    server_errors,
+)
 from rainbow_iqn_apex.options.sink_options import SinkOptions
 
 T = TypeVar("T")
+_LOCKSTEP = "--synchronize-actors-with-learner"
+_MOST_ACTORS = 4  # in lockstep
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,15 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Args(
-    InferenceOptions, MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions,
+    InferenceOptions,
+    MachineOptions,
+    SinkOptions,
+    ResultOptions,
+    LearningOptions,
+    ReplayOptions,
+    EnvironmentOptions,
     RunOptions,
-):  # fmt: skip
+):
     """All settings of a process; `own` holds the agent's, and `environment` the environment's."""
 
     own: AgentOptions = AGENTS[RunOptions.agent].options()
@@ -206,9 +219,15 @@ class Args(
 
 
 GROUPS: tuple[type, ...] = (
-    RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, SinkOptions, MachineOptions,
+    RunOptions,
+    EnvironmentOptions,
+    ReplayOptions,
+    LearningOptions,
+    ResultOptions,
+    SinkOptions,
+    MachineOptions,
     InferenceOptions,
-)  # fmt: skip
+)
 ALL_GROUPS = (*GROUPS, *(entry.options for entry in AGENTS.values()))
 _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
 
@@ -359,4 +378,25 @@ def _combinations(args: Args) -> list[str]:
         errors.append("--inference-port: is for other machines; name this one with --inference-host, too")
     lockstep = args.synchronize_actors_with_learner
     errors += args.own.size_errors(args.nb_env, args.batch_size)
-    return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)
+    return errors + _lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)
+
+
+def _lockstep_errors(agent: str, own: AgentOptions, nb_actor: int, *, lockstep: bool, force: bool) -> list[str]:
+    """Return what is wrong with a run's lockstep, or its absence; `force` accepts what is possible and unwise."""
+    takes_turns = own.MAX_POLICY_LAG == 0
+    if takes_turns and not lockstep:
+        return [f"{_LOCKSTEP}: --agent {agent} takes turns with its actors; leave the option out"]
+    if force:
+        return []
+    if not lockstep and nb_actor == 1 and not own.WAITS_FOR_ROWS:
+        return [
+            f"{_LOCKSTEP}: a single actor that is not synchronised may be outrun by the learner, which then trains too "
+            "often on too little; use more actors, or --force if this is meant"
+        ]
+    if lockstep and nb_actor > _MOST_ACTORS:
+        free = "" if takes_turns else f"or {_LOCKSTEP} False, "
+        return [
+            f"{_LOCKSTEP}: {nb_actor} synchronised actors wait for the slowest of them and for the learner, round "
+            f"after round; use at most {_MOST_ACTORS}, {free}or --force if this is meant"
+        ]
+    return []

@@ -14,10 +14,9 @@ import signal
 import sys
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options import completion, version
-from rainbow_iqn_apex.options.command_line import fail, unknown
-from rainbow_iqn_apex.options.parser import Parser, port
-from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, run_name_errors, server_errors
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.command_line import Parser, fail, port, unknown
+from rainbow_iqn_apex.options.run_options import RedisOptions, named_twice, run_name_errors, server_errors
 from rainbow_iqn_apex.programs.process import checked_output, end_at_once
 
 _JSON = """
@@ -73,8 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host-redis", default="", metavar="HOST", help="machine of the Redis server [localhost]")
     parser.add_argument("--port-redis", "-p_red", type=port, default=0, metavar="PORT", help="its port [6379]")
     parser.add_argument("--redis-url", default="", metavar="URL", help="in the place of these two, see docs/access.md")
-    completion.offer(parser)
-    version.offer(parser)
+    command_line.add_completion_and_version(parser)
     return parser
 
 

@@ -13,8 +13,8 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from rainbow_iqn_apex.options import completion, version
-from rainbow_iqn_apex.options.parser import path
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.command_line import path
 from rainbow_iqn_apex.programs.process import checked_output, end_at_once
 
 
@@ -46,8 +46,7 @@ def _run() -> None:
         "for others [the agent and its preset, with settings that differ]",
     )
     parser.add_argument("--output", type=path, default=Path("results"), help="folder to write to [results]")
-    completion.offer(parser)
-    version.offer(parser)
+    command_line.add_completion_and_version(parser)
     given = parser.parse_args()
     if not given.runs and not given.label:
         parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")

@@ -37,7 +37,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.options.parser import path
+from rainbow_iqn_apex.options.command_line import path
 from rainbow_iqn_apex.saber.games import check_game
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation
 from rainbow_iqn_apex.saber.results.task import read_scores

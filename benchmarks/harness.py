@@ -24,7 +24,7 @@ import torch
 from benchmarks.environment_info import machine
 from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.options.parser import path
+from rainbow_iqn_apex.options.command_line import path
 
 Work = Callable[[], object]
 

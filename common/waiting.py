@@ -113,9 +113,12 @@ class WaitReporter:
     """Prints the same lines for a loop that asks again and again: call `check` in the loop."""
 
     def __init__(
-        self, what: str, interval: float | None = None, hint: Callable[[], str] = no_hint,
+        self,
+        what: str,
+        interval: float | None = None,
+        hint: Callable[[], str] = no_hint,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`hint` returns the end of a line when the line is printed: who is missing, what to do."""
         self.what = what
         self._hint = hint

@@ -1,10 +1,14 @@
-"""The options that all agents have, and the base of an agent's own, which stand in the `options.py` beside it."""
+"""The options that all agents have, the base class of an agent's own options, and the presets.
 
-from collections.abc import Set
+An agent's own options, with its own presets, are in the `options.py` of its folder.
+"""
+
+from collections.abc import Callable, Set
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.common.option import option
+from rainbow_iqn_apex.common.option import flag_of, option
+from rainbow_iqn_apex.common.text import counted
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,12 @@ class LearningOptions:
     )
     discount: float = option(0.99, "discount factor of an agent step", least=0, most=1, shared=True)
     reward_scale: float = option(
-        1.0, "rewards are multiplied by this for learning, before the clip, never in scores", above=0, shared=True,
+        1.0,
+        "rewards are multiplied by this for learning, before the clip, never in scores",
+        above=0,
+        shared=True,
         policy=True,
-    )  # fmt: skip
+    )
     reward_clip: float = option(
         1.0, "rewards are clipped to +- this for learning, never in scores; 0: off", least=0, shared=True, policy=True
     )
@@ -105,3 +112,65 @@ class AgentOptions:
     def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - most divide neither
         """Return what is wrong with the options of a run with so many environments and samples, one line each."""
         return []
+
+
+# Settings of `--preset` instead of the defaults, each with its reason; the command line overrides them.
+PRESETS: dict[str, Preset] = {
+    "paper": {},
+    "cpu": {
+        "learner_threads": (1, "two need longer for small products than one; targets have a thread besides"),
+        "learn_start": (2000, "agent steps; learning begins within a minute"),
+        "memory_capacity": (100_000, "0.8 GB of frames"),
+        "weight_synchro_frequency": (200, "agent steps; weights are small, and change fast"),
+        "log_interval": (2500, "agent steps; something to see twice a minute"),
+        "evaluation_interval": (25_000, "agent steps; a snapshot every few minutes"),
+    },
+    "fast": {},
+}
+_ROWS_EACH = 16_000  # of replay for an environment: two greedy episodes of Atari; with fewer, replay learned worse
+
+
+def preset_of(name: str, agent: type[AgentOptions], *, pictures: bool, capacity: int | None = None) -> Preset:
+    """Return the settings of a preset for an agent; none for an unknown name.
+
+    Where observations are no pictures, what the agent takes there stays: presets are made for pictures. A replay of
+    `capacity` rows, if the command chooses one, is shared by as many environments as it has enough rows for.
+    """
+    own = {"cpu": agent.CPU, "fast": agent.FAST}.get(name, {})
+    common = PRESETS.get(name, {})
+    kept = frozenset() if pictures else agent.VECTORS.keys()
+    settings = own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
+    preset = {setting: value for setting, value in settings.items() if setting not in kept}
+    if pictures and capacity is not None and agent.REPLAYS and "nb_env_per_actor" in preset:
+        fitting = max(1, capacity // least_rows(preset))
+        if fitting < preset["nb_env_per_actor"][0]:
+            preset["nb_env_per_actor"] = (fitting, f"as many as --memory-capacity {capacity} has enough rows for")
+    return preset
+
+
+def least_rows(preset: Preset) -> int:
+    """Return how many rows of replay each environment should have at least.
+
+    A preset's own sizes were chosen by what was learned with them, so that fewer rows are enough for its settings.
+    """
+    if not {"memory_capacity", "nb_env_per_actor"} <= preset.keys():
+        return _ROWS_EACH
+    return min(_ROWS_EACH, int(preset["memory_capacity"][0]) // int(preset["nb_env_per_actor"][0]))
+
+
+def announce_preset(name: str, preset: Preset) -> str:
+    """Return one line about a preset."""
+    return f"Preset {name}: {counted(len(preset), 'setting')}; --verbose prints each with its reason"
+
+
+def describe_preset(name: str, preset: Preset, settings: Callable[[str], Any]) -> str:
+    """Return the settings of a preset with their reasons, one line each; a line marks what the command line overrides.
+
+    `settings` returns the value of an option in use.
+    """
+    lines = [f"Preset {name}:"]
+    for setting, (value, reason) in preset.items():
+        given = settings(setting)
+        chosen = f"{flag_of(setting)} {given}"
+        lines.append(f"  {chosen:<36} {reason}" if given == value else f"  {chosen:<36} given, in the place of {value}")
+    return "\n".join(lines)

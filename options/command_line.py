@@ -15,13 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rainbow_iqn_apex import __version__
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import expand_home, short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
-from rainbow_iqn_apex.options import completion, version
-from rainbow_iqn_apex.options.parser import Parser, path
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = (
@@ -94,7 +93,40 @@ _OTHER_LIBRARIES = {
     "port_redis": "redis_port",
 }
 _HELP = frozenset({"-h", "--help"})
+COMPLETION = "--print-completion"
+VERSION = "--version"
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UserError for a wrong command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError with argparse's message."""
+        raise UserError(message.removeprefix("argument "))
+
+
+def devices(text: str) -> tuple[int, ...]:
+    """Return the numbers of CUDA devices, as a `type` of argparse."""
+    if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text):
+        raise argparse.ArgumentTypeError(f"expected device numbers separated by commas, got {text!r}")
+    return tuple(map(int, text.split(",")))
+
+
+def path(text: str) -> Path:
+    """Return a path, in which ~ stands for the home folder, as a `type` of argparse."""
+    try:
+        return expand_home(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def port(text: str) -> int:
+    """Return the number of a port, as a `type` of argparse."""
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {text!r}")
+    return int(text)
 
 
 def read(
@@ -147,7 +179,7 @@ def print_help(groups: Sequence[type], program: str, description: str, defaults:
 
 def asks_for_completion(argv: Sequence[str] | None) -> bool:
     """Return whether a command line asks for a shell's completion script; nothing else may stand before that."""
-    return _words(argv)[:1] == [completion.OPTION]
+    return _words(argv)[:1] == [COMPLETION]
 
 
 def print_completion(
@@ -175,8 +207,7 @@ def _parser(
     """Return a parser of the options of the groups; of those that groups share, the first group's."""
     usage = f"{program} [options]"
     parser = Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
-    completion.offer(parser)
-    version.offer(parser)
+    add_completion_and_version(parser)
     known = set[str]()
     for group in groups:
         section = parser.add_argument_group(heading(group))
@@ -340,3 +371,56 @@ def _named_elsewhere(text: str, known: Sequence[str]) -> list[str] | None:
 
 def _plain_name(text: str) -> str:
     return text.lstrip("-").replace("-", "_").lower()
+
+
+def add_completion_and_version(parser: argparse.ArgumentParser) -> None:
+    """Add `--print-completion` and `--version` to a parser that has all its other options."""
+    text = "print a script that completes this command's options in a shell, and leave"
+    parser.add_argument(
+        COMPLETION, choices=_SHELLS, metavar="SHELL", action=_PrintCompletion, help=f"{text}: {', '.join(_SHELLS)}"
+    )
+    parser.add_argument(VERSION, action=_PrintVersion, nargs=0, help="print release and commit, and leave")
+
+
+def answer_version(program: str, words: Sequence[str] | None = None) -> None:
+    """Print release and commit, and leave with exit code 0, if a command line has `--version`."""
+    if VERSION in _words(words):
+        print(_version(program))
+        sys.exit(0)
+
+
+def _version(program: str) -> str:
+    """Return the line of `--version`; the commit is the checkout's, "unknown" where the program is installed."""
+    from rainbow_iqn_apex.common.checkout import commit  # asks git, and only --version needs it
+
+    return f"{program} {__version__} (commit {commit()})"
+
+
+class _PrintVersion(argparse.Action):
+    """Print release and commit, and leave with exit code 0."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(_version(parser.prog))
+        parser.exit()
+
+
+class _PrintCompletion(argparse.Action):
+    """Print a script for the value's shell, and leave with exit code 0.
+
+    The script is static, so that pressing TAB starts no program: starting one takes a third of a second.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option_string: str | None = None,
+    ) -> None:
+        import shtab  # slow to load
+
+        for action in parser._actions:
+            if action.type is path:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        print(shtab.complete(parser, str(values)))
+        parser.exit()

@@ -1,11 +1,13 @@
-"""The options of environment, replay, results and machine, which all agents share."""
+"""The options of environment, replay, results, machine and inference, which all agents share."""
 
+import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from rainbow_iqn_apex.common.option import option
-from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
-from rainbow_iqn_apex.options.redis_options import RedisOptions
+from rainbow_iqn_apex.memory.broker import access
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,19 @@ class ResultOptions:
 
 
 @dataclass(frozen=True)
+class RedisOptions:
+    """Redis server"""
+
+    host_redis: str = option("localhost", "machine of the Redis server")
+    port_redis: int = option(access.DEFAULT_PORT, "port of the Redis server", least=1, most=65535, short="-p_red")
+    redis_url: str = option(
+        "",
+        "redis://host:port/db, or rediss:// for TLS, in the place of these two; user, password and certificates come "
+        "from the environment, see docs/access.md [default: the variable REDIS_URL]",
+    )
+
+
+@dataclass(frozen=True)
 class MachineOptions(RedisOptions):
     """machine and network"""
 
@@ -111,7 +126,7 @@ class MachineOptions(RedisOptions):
         1,
         "shards of a run's keys, by the actor's number, which a Redis cluster spreads over its servers",
         above=0,
-        most=MAX_SHARDS,
+        most=access.MAX_SHARDS,
         shared=True,
     )
     redis_replicas: bool = option(
@@ -127,3 +142,47 @@ class MachineOptions(RedisOptions):
     gpu_number: int = option(0, "CUDA device of this process", least=0)
     disable_cuda: bool = option(False, "compute on the CPU", flag=True)
     disable_cudnn: bool = option(False, "do not use cuDNN", flag=True)
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """inference"""
+
+    inference: str = option(
+        "local",
+        "where an actor's actions are computed: local (in the actor), server (by launch_inference.py, so that actors "
+        "load no torch), or learner (as server, and the learner starts one itself); the run's name and settings stay",
+        choices=("local", "server", "learner"),
+    )
+    id_inference: int = option(0, "number of this inference server, from 0", least=0, most=MAX_ACTORS - 1)
+    inference_host: str = option(
+        "", "name or address by which other machines reach this inference server; empty: it serves its machine alone"
+    )
+    inference_port: int = option(0, "port of this inference server; 0: any that is free", least=0, most=65535)
+
+
+def named_twice(options: RedisOptions, given: Collection[str]) -> list[str]:
+    """Return a line if the options given, by name, and a URL both name the Redis server."""
+    url = options.redis_url or os.environ.get(access.URL)
+    if not url or {"host_redis", "port_redis"}.isdisjoint(given):
+        return []
+    other = access.URL_OPTION if url == options.redis_url else f"the environment variable {access.URL}"
+    return [f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them"]
+
+
+def run_name_errors(name: str) -> list[str]:
+    """Return what is wrong with `--run-name`, or with the name that a run has by default."""
+    if access.is_run_name(name):
+        return []
+    return [
+        f"--run-name: expected at most {access.MOST_NAME} letters, digits, '_', '.' and '-', and none of the last two "
+        f"first, got {name[:200]!a}"
+    ]
+
+
+def server_errors(host: str, url: str) -> list[str]:
+    """Return what is wrong with `--host-redis` and `--redis-url`."""
+    errors = access.check_url(url) if url else []
+    if "://" in host or "@" in host:
+        errors.append(f"--host-redis: expected the name or address of a machine; {access.URL_OPTION} takes a URL")
+    return errors

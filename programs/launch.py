@@ -17,7 +17,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_exit
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
-from rainbow_iqn_apex.options import command_line, version
+from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.process import checked_output, has_worked, stop_on_signals
 
 Main = Callable[[Args, threading.Event], None]
@@ -78,7 +78,7 @@ def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoR
 
 
 def _run(main: str, program: str, description: str, load: str) -> None:
-    version.answer(program)
+    command_line.answer_version(program)
     try:
         if command_line.asks_for_completion(None):
             print_completion(program)

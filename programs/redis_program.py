@@ -16,8 +16,8 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, append_file
 from rainbow_iqn_apex.memory.broker.server_version import holes_of
-from rainbow_iqn_apex.options import command_line, completion, version
-from rainbow_iqn_apex.options.parser import Parser, port
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.command_line import Parser, port
 from rainbow_iqn_apex.programs.process import end_at_once
 
 _PROGRAM = "apex-redis"
@@ -36,8 +36,7 @@ def main() -> None:
     parser.add_argument(
         "--port-redis", "-p_red", type=port, default=DEFAULT_PORT, metavar="PORT", help=f"its port [{DEFAULT_PORT}]"
     )
-    completion.offer(parser)
-    version.offer(parser)
+    command_line.add_completion_and_version(parser)
     try:
         number = parser.parse_args().port_redis
         program = find_program()

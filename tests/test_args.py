@@ -12,7 +12,7 @@ from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.options.presets import PRESETS, announce_preset, describe_preset, preset_of
+from rainbow_iqn_apex.options.agent_options import PRESETS, announce_preset, describe_preset, preset_of
 from tests.interface import BOOLEANS, COMMANDS, FLAGS, INTERFACE, agent_of, errors_of, name_of, read, value_of
 
 

@@ -23,7 +23,7 @@ from benchmarks.__main__ import TABLE
 from benchmarks.harness import make_parser
 from rainbow_iqn_apex import args, run_status, saber_report
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options import completion
+from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
 from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.start import options as start_options
@@ -88,9 +88,9 @@ def installed(words: tuple[str, ...], place: Workplace) -> None:
     """A command of `pip install .` is a script under another name; completion is one of its options."""
     commands = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     script = f"python {commands[words[0]].split(':')[0].rpartition('.')[2]}.py"
-    if words[1] == completion.OPTION:
+    if words[1] == command_line.COMPLETION:
         parser = argparse.ArgumentParser()
-        completion.offer(parser)
+        command_line.add_completion_and_version(parser)
         with pytest.raises(SystemExit) as left:
             parser.parse_args(words[1:])
         assert not left.value.code

@@ -9,8 +9,8 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import bounds_errors, option
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
-from rainbow_iqn_apex.options import command_line, version
-from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, run_name_errors, server_errors
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.run_options import RedisOptions, named_twice, run_name_errors, server_errors
 
 PROGRAM = "dashboard.py"
 PORT = 8050
@@ -46,7 +46,7 @@ class DashboardOptions(RedisOptions, PageOptions):
 def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Server]:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
     groups, program = (PageOptions, RedisOptions), command_line.name_of(PROGRAM)
-    version.answer(program, argv)
+    command_line.answer_version(program, argv)
     if command_line.asks_for_completion(argv):
         command_line.print_completion(groups, program, {})
     if command_line.asks_for_help(argv):

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import longest_held, most_chunks
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.options.presets import least_rows, preset_of
+from rainbow_iqn_apex.options.agent_options import least_rows, preset_of
 from rainbow_iqn_apex.programs.learner.world import SINGLE, Team
 
 _SIZES = frozenset({"memory_capacity", "nb_actor", "nb_env_per_actor"})

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
-from rainbow_iqn_apex.options.parser import devices
+from rainbow_iqn_apex.options.command_line import devices
 
 OPTION = "--hosts"
 ONE_SERVER = (  # a tunnel leads to one port

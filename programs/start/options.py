@@ -18,8 +18,8 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
+from rainbow_iqn_apex.options.command_line import Parser, devices, path
 from rainbow_iqn_apex.options.environment_names import check_actors
-from rainbow_iqn_apex.options.parser import Parser, devices, path
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs.machine import check_device, preset_for
 from rainbow_iqn_apex.programs.start import hosts

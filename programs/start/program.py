@@ -10,7 +10,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.files import caller_path
 from rainbow_iqn_apex.memory.broker.access import PASSWORD, USERNAME
-from rainbow_iqn_apex.options import command_line, version
+from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs import launch
 from rainbow_iqn_apex.programs.machine import count_gpus
 from rainbow_iqn_apex.programs.process import StopRequest, provide_streams
@@ -34,7 +34,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
         called_as = shlex.join([Path(script[0]).name, *script[1:]])
         print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", called_as, 1), end="")
         return 0
-    version.answer(options.PROGRAM, words)
+    command_line.answer_version(options.PROGRAM, words)
     try:
         if command_line.asks_for_completion(words):
             launch.print_completion(options.PROGRAM, [options.parser()])

@@ -10,8 +10,8 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.signals import describe_end
-from rainbow_iqn_apex.options import command_line, completion, version
-from rainbow_iqn_apex.options.parser import Parser, devices, path, port
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.command_line import Parser, devices, path, port
 from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.sweep import settings, slurm
 from rainbow_iqn_apex.programs.sweep.process import environment
@@ -90,8 +90,7 @@ def parser(description: str) -> Parser:
     )  # fmt: skip
     parser.add_argument("--only", default="", metavar="NAME", help="the run of this name alone, for an array of Slurm")
     parser.add_argument("--slurm", action="store_true", help="start nothing, and write what sbatch takes")
-    completion.offer(parser)
-    version.offer(parser)
+    command_line.add_completion_and_version(parser)
     return parser
 
 

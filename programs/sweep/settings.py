@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rainbow_iqn_apex.options import command_line, yaml_texts
+from rainbow_iqn_apex.options import command_line, config_file
 
 if TYPE_CHECKING:
     import yaml
 
 _MOST_VALUES = 1000  # of a list
-_WANTED = yaml_texts.Wanted(
+_WANTED = config_file.Wanted(
     "FILE",
     "FILE: no such file: ",
     "expected the keys games or environments, agents, seeds, options and vary",
@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[Settings, list[str]]:
     """Return the settings of a file, and its mistakes, one a line; raises UserError if the file can be read as none."""
     values: dict[str, Any] = {}
     errors = []
-    for key, node in yaml_texts.read(path, _WANTED):
+    for key, node in config_file.read_yaml(path, _WANTED):
         try:
             if key not in _KEYS:
                 raise ValueError(command_line.unknown(key, list(_KEYS)).partition(": ")[2])
@@ -69,7 +69,7 @@ def _texts(node: "yaml.Node") -> tuple[str, ...]:
     parts: Sequence[yaml.Node] = node.value if is_list else [node]
     if not 1 <= len(parts) <= _MOST_VALUES:
         raise ValueError(f"expected 1 to {_MOST_VALUES} values, got {len(parts)}")
-    found = tuple(map(yaml_texts.scalar, parts))
+    found = tuple(map(config_file.scalar, parts))
     if twice := {text for text in found if found.count(text) > 1}:
         raise ValueError(f"expected each value once, got {min(twice)!r} twice")
     return found
@@ -85,7 +85,7 @@ def _mapping(read_value: Callable[["yaml.Node"], Any]) -> Callable[["yaml.Node"]
         errors = []
         for key, value in node.value:
             try:
-                name = yaml_texts.scalar(key).replace("_", "-")
+                name = config_file.scalar(key).replace("_", "-")
                 if name in found:
                     raise ValueError("is given twice; leave out one of them")
                 found[name] = read_value(value)
@@ -107,6 +107,6 @@ _KEYS: dict[str, Callable[["yaml.Node"], Any]] = {
     "environments": _texts,
     "agents": _texts,
     "seeds": _texts,
-    "options": _mapping(yaml_texts.scalar),
+    "options": _mapping(config_file.scalar),
     "vary": _mapping(_texts),
 }

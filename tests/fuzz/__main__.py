@@ -6,7 +6,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from rainbow_iqn_apex.options.parser import path
+from rainbow_iqn_apex.options.command_line import path
 from tests.conftest import RedisServer
 from tests.fuzz.run import fuzz
 from tests.fuzz.targets import targets
