@@ -5,12 +5,11 @@ metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,18 @@ Metrics = dict[str, Tensor]  # 0-d, on the agent's device
 
 LARGEST_LAG = "largest_policy_lag"  # the only metric that is no mean
 PARTS = ("sample", "update")  # of a clock
+_WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
+_SHORTAGES = ("DefaultCPUAllocator", "std::bad_alloc", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+# Both ways draw the same numbers, and run the same kernels. Two sources of difference are left: a gradient summed in
+# another order, and equal draws, of which any one writes its priority. Losses hardly see either. Adam divides by the
+# size of a gradient, so an entry that is all rounding may go the other way. Gradients rounded to bfloat16 made 0.001 of
+# the results and 0.0005 of the steps. Another batch makes 0.02 to 1 of a result, and an update that is missing or made
+# twice differs by as much as it changes.
+_OF_RESULTS = (1e-2, 1e-5)  # allowed difference, as a share of the result and beside it
+_OF_CHANGES = 0.5  # the same for weights, optimiser and priorities, as a share of their change
+
+Changed = dict[str, list[Tensor]]  # by part
+Work = Callable[[], Update]
 
 
 class Turn(NamedTuple):
@@ -35,8 +46,8 @@ class Turn(NamedTuple):
     version: int = 0  # of the newest published weights
 
 
-class Trainer(ABC):
-    """Samples, learns, and writes priorities back."""
+class EagerTrainer:
+    """Draws the batches of all turns, then learns from each, and writes priorities back."""
 
     def __init__(
         self, agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock
@@ -45,52 +56,39 @@ class Trainer(ABC):
         self._buffer = buffer
         self._batch_size = batch_size
         self._device = device
+        self._copies = buffer.device != device  # batches to the agent's device; else their rows stay where they are
         self._clock = clock
 
-    @abstractmethod
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
-        """Make one update for each turn, or fewer where memory is short: the first ones."""
+        """Make one update for each turn, or fewer where memory is short: the first ones.
 
-
-class EagerTrainer(Trainer):
-    """Draws all batches, then learns from each."""
-
-    def __call__(self, turns: list[Turn]) -> list[Metrics]:
-        """Make one update for each turn; raises DivergedError if a priority is not finite."""
+        Raises DivergedError if a priority is not finite.
+        """
         with self._clock.part("sample"):
             batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
         with self._clock.part("update"):
-            following = [*batches[1:], None]
-            return [self._update_and_note(*each) for each in zip(turns, batches, following, strict=True)]
-
-    def _update_and_note(self, turn: Turn, batch: Batch, following: Batch | None) -> Metrics:
-        if following is not None and not self._copies:  # the agent knows a batch again
-            self._agent.expect(following, turn.step)
-        update = self._update(turn, batch)
-        self._note(batch, update)
-        return update.metrics | lag(turn, batch, self._device)
+            metrics = []
+            for turn, batch, following in zip(turns, batches, [*batches[1:], None], strict=True):
+                if following is not None and not self._copies:  # the agent recognises a batch by its identity
+                    self._agent.expect(following, turn.step)
+                update = self._update(turn, batch)
+                self._note(batch, update)
+                metrics.append(update.metrics | lag(turn, batch, self._device))
+            return metrics
 
     def _update(self, turn: Turn, batch: Batch) -> Update:
         update = self._agent.update(batch.to(self._device) if self._copies else batch, turn.progress)
-        if not isinstance(update, Update) or not all(_is_metric(each) for each in update.metrics.values()):
+        metrics = update.metrics.values() if isinstance(update, Update) else [None]
+        if not all(isinstance(value, Tensor) and value.dim() == 0 for value in metrics):
             raise UserError("--agent: expected `update` to return Update(priorities, {name: 0-d tensor})")
         self._agent.count_update(turn.step)
         return update
-
-    @property
-    def _copies(self) -> bool:
-        """Whether batches are copied to the agent's device; else their rows may stay where they are."""
-        return self._buffer.device != self._device
 
     def _note(self, batch: Batch, update: Update) -> None:
         priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
         if priorities is not None and not priorities.isfinite().all():
             raise DivergedError("a priority")
         self._buffer.learned(batch, priorities)
-
-
-def _is_metric(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() == 0
 
 
 def lag(turn: Turn, batch: Batch, device: torch.device) -> Metrics:
@@ -102,9 +100,6 @@ def lag(turn: Turn, batch: Batch, device: torch.device) -> Metrics:
         return {}
     lags = (turn.version - batch.versions).float().to(device)
     return {"policy_lag": lags.mean(), LARGEST_LAG: lags.max()}
-
-
-_SHORTAGES = ("DefaultCPUAllocator", "std::bad_alloc", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
 
 
 class MixtureTrainer(EagerTrainer):
@@ -119,7 +114,8 @@ class MixtureTrainer(EagerTrainer):
     ) -> None:
         super().__init__(agent, buffer, None, device, clock)
         assert agent.mixing is not None and buffer.smaller is not None, "an agent without a mixture"
-        self._mixing, self._batches = agent.mixing, buffer.smaller
+        self._mixing = agent.mixing
+        self._batches = buffer.smaller
         self._alone = alone
         self._prepared: deque[Batch] = deque()  # not learned from yet
         self._thread = ThreadPoolExecutor(1, "batches")  # one for all calls: where memory is short, none could start
@@ -178,28 +174,6 @@ class MixtureTrainer(EagerTrainer):
 def _is_shortage(error: MemoryError | RuntimeError) -> bool:
     """Return whether memory was short; PyTorch has no type of error for the machine's own, nor for CUDA's libraries."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(part in str(error) for part in _SHORTAGES)
-
-
-# Both ways draw the same numbers, and run the same kernels. Two sources of difference are left: a gradient summed in
-# another order, and equal draws, of which any one writes its priority. Losses hardly see either. Adam divides by the
-# size of a gradient, so an entry that is all rounding may go the other way. Gradients rounded to bfloat16 made 0.001 of
-# the results and 0.0005 of the steps. Another batch makes 0.02 to 1 of a result, and an update that is missing or made
-# twice differs by as much as it changes.
-_OF_RESULTS = (1e-2, 1e-5)  # allowed difference, as a share of the result and beside it
-_OF_CHANGES = 0.5  # the same for weights, optimiser and priorities, as a share of their change
-
-Changed = dict[str, list[Tensor]]  # by part
-Work = Callable[[], Update]
-
-
-class Recorder(Protocol):
-    """Records what a device does."""
-
-    def warm_up(self, work: Work) -> Update:
-        """Do the work as it will be recorded, one operation after the other."""
-
-    def record(self, work: Work) -> Work:
-        """Return what does the work again, as one launch; the work is not done yet. RuntimeError: it cannot be."""
 
 
 class GraphRecorder:
@@ -288,7 +262,7 @@ class LearnedState:
         ]
 
 
-def checked_recording(recorder: Recorder, state: LearnedState, work: Work) -> tuple[Work, Update]:
+def checked_recording(recorder: GraphRecorder, state: LearnedState, work: Work) -> tuple[Work, Update]:
     """Make one update in both ways from the same state; returns how to make the next ones, and its results.
 
     Where the recording fails or comes to something else, a line is printed, and the way is that of the operations.
@@ -351,20 +325,23 @@ def _tensors(state: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-_WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
-
-
-class GraphTrainer(Trainer):
+class GraphTrainer(EagerTrainer):
     """Draws each batch when it is learned from, all on the GPU: an update is one launch of a CUDA graph.
 
     The first updates warm up, on the recording's stream; they are true updates, too. New chunks reach the graph because
-    they are written into the same memory, on the same stream.
+    they are written into the same memory, on the same stream. But for the first recording nothing here waits for the
+    GPU, so nothing here shows whether the losses are finite: the learner's loop checks them.
     """
 
     def __init__(
-        self, agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock,
-        recorder: Recorder,
-    ) -> None:  # fmt: skip
+        self,
+        agent: Learnable,
+        buffer: Buffer,
+        batch_size: int | None,
+        device: torch.device,
+        clock: LoopClock,
+        recorder: GraphRecorder,
+    ) -> None:
         super().__init__(agent, buffer, batch_size, device, clock)
         self._recorder = recorder
         self._progress = torch.zeros((), device=device)
@@ -372,15 +349,11 @@ class GraphTrainer(Trainer):
         self._launch: Work | None = None
 
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
-        """Make one update for each turn.
-
-        But for the first recording nothing here waits for the GPU, so it is not seen whether the losses are finite: see
-        the learner's loop.
-        """
+        """Make one update for each turn."""
         with self._clock.part("update"):
-            return [self._update(turn) for turn in turns]
+            return [self._make(turn) for turn in turns]
 
-    def _update(self, turn: Turn) -> Metrics:
+    def _make(self, turn: Turn) -> Metrics:
         self._progress.fill_(turn.progress)
         if self._launch is not None:
             update = self._launch()
@@ -401,9 +374,14 @@ class GraphTrainer(Trainer):
 
 
 def make_trainer(
-    agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock | None = None,
-    *, alone: bool = True,
-) -> Trainer:  # fmt: skip
+    agent: Learnable,
+    buffer: Buffer,
+    batch_size: int | None,
+    device: torch.device,
+    clock: LoopClock | None = None,
+    *,
+    alone: bool = True,
+) -> EagerTrainer:
     """Return the fastest updates for an agent on `device` with this buffer; None learns from all that waits in it.
 
     `clock` has the PARTS of the updates. A learner that is not `alone` makes them with others, who wait for it: it

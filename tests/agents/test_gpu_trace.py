@@ -29,7 +29,7 @@ from rainbow_iqn_apex.memory.hindsight import ACHIEVED, DESIRED
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphTrainer, Turn, Work
+from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphRecorder, GraphTrainer, Turn, Work
 from tests.specs import CARTPOLE
 
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -180,7 +180,7 @@ def made(case: str, precision: str) -> tuple[Agent, EnvironmentSpec]:
         ), environment
 
 
-class Traced:
+class Traced(GraphRecorder):
     """Traces what a recorder of a GPU would record."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphTrainer, Metrics, Recorder, Turn, Work
+from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphRecorder, GraphTrainer, Metrics, Turn, Work
 from tests.agents import sequences, test_agents
 
 pytestmark = pytest.mark.usefixtures("one_thread", "memory_of_a_gpu")
@@ -47,7 +47,7 @@ def learning(name: str) -> Learning:
     return Learning(agent, sequences.replay_with(agent, module_of(name).ENVIRONMENT, chunks_of(name), 1000))
 
 
-class Rerun:
+class Rerun(GraphRecorder):
     """Records by noting what to do again: what each launch of it does is `_again`'s to decide."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Wrong(Rerun):
         return self._again(self._both, work, self._made)
 
 
-def trainer_of(both: Learning, recorder: Recorder) -> GraphTrainer:
+def trainer_of(both: Learning, recorder: GraphRecorder) -> GraphTrainer:
     return GraphTrainer(both.agent, both.replay, 10, CPU, LoopClock(*PARTS), recorder)
 
 
