@@ -26,7 +26,7 @@ from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.broker.inference_servers import Address
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment

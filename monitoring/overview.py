@@ -8,9 +8,9 @@ from typing import Any
 
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker.connection import Aside
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.reports import RawReport, ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, ReportError, Role, decode, title_of
 

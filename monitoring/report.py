@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from rainbow_iqn_apex.common.schema import MOST, Moment, Number, read_record
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names, known
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, ResponseError
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewsRefusedError
-from rainbow_iqn_apex.memory.broker.trouble import trouble_of
+from rainbow_iqn_apex.memory.broker.server_errors import trouble_of
 from rainbow_iqn_apex.monitoring.process import ProcessUse
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
 from rainbow_iqn_apex.monitoring.view import encode as encode_view

@@ -20,13 +20,12 @@ from rainbow_iqn_apex.environments.registry import find_environment, make_enviro
 from rainbow_iqn_apex.environments.vector import Vector, VectorEnvironment
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
-from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import LEARNER, this_host
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter

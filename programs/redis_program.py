@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, append_file
-from rainbow_iqn_apex.memory.broker.server_version import holes_of
+from rainbow_iqn_apex.memory.broker.server_errors import holes_of
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.command_line import Parser, port
 from rainbow_iqn_apex.programs.process import end_at_once

@@ -11,7 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of
+from rainbow_iqn_apex.memory.broker.keys import SLOTS, slot_of
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.start_script import free_port

@@ -113,7 +113,7 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             "nobody knows of the start script": f"{name}.".startswith(START) and not is_start and folder != "tests",
             "memory/broker alone imports redis, and not all of it": top == "redis" and module not in REDIS,
             "saber/report/svg.py alone imports matplotlib": top == "matplotlib" and module != "saber.report.svg",
-            "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
+            "only memory/broker/leases.py imports redlock": top == "redlock" and module != "memory.broker.leases",
         }
         yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)
 
@@ -134,7 +134,7 @@ def size_errors(path: str, text: str) -> Iterator[str]:
             yield f"{path}: {node.name}: {node.end_lineno - node.lineno + 1} lines"
 
 
-REDIS = {f"memory.broker.{name}" for name in ("connection", "opening", "routing", "slots")}
+REDIS = {f"memory.broker.{name}" for name in ("connection", "keys", "topology")}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
@@ -226,12 +226,12 @@ def test_a_circle_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("memory/x.py", "from memory.broker.transport import Keys"),
+        ("memory/x.py", "from memory.broker.keys import Keys"),
         ("memory/x.py", "def f():\n    import agents"),
         ("memory/x.py", "from args import Args"),
         ("memory/x.py", "from redis.retry import Retry"),
-        ("memory/broker/transport.py", "from redlock import Redlock"),
-        ("memory/broker/lease.py", "import redis"),
+        ("memory/broker/scripts.py", "from redlock import Redlock"),
+        ("memory/broker/leases.py", "import redis"),
         ("memory/x.py", "from .. import agents"),
         ("saber/x.py", "import agents.ops.n_step"),
         ("benchmarks/x.py", "from matplotlib.figure import Figure"),

@@ -13,9 +13,9 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import weights_packet
+from rainbow_iqn_apex.memory.broker.admin import memory_use
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.broker.upkeep import memory_use
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import encode_message

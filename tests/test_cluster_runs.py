@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from tests.cluster import Cluster, started
 from tests.deadline import wait_until
 from tests.processes import run

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import redis
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
 from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles

@@ -10,9 +10,9 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record

@@ -10,9 +10,9 @@ import pytest
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Joined
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, decode, encode

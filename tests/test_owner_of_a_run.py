@@ -14,9 +14,9 @@ import tests.chain.environment  # noqa: F401 - adds it
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import begun_as
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.program import run_learner
 from rainbow_iqn_apex.saber.results.training_log import read_records

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from tests.cluster import Cluster, started
 from tests.processes import ROOT, Process, Processes, clean_environment, run
 from tests.servers import BUNDLED

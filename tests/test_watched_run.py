@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.run_status import read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import read_run
+from rainbow_iqn_apex.memory.broker.reports import ViewListener
 from rainbow_iqn_apex.monitoring.view import MAX_BYTES, decode
 from tests.small import FAMILIES, SHORT_CHAIN
 from tests.system import EVALUATORS, System

@@ -12,7 +12,6 @@ that may hold a secret: no URL as it was given, and no value of a variable other
 
 import re
 import ssl
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 
 URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
 CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
@@ -267,70 +265,3 @@ def keeps_file(folder: Path, port: int) -> bool:
     """Return whether the server at a port has a file there: before Redis 7 in the folder itself."""
     name = f"{append_file(port)}*"
     return any(folder.glob(name)) or any(folder.glob(f"appendonlydir/{name}"))
-
-
-def explain(error: Exception, access: Access, port: int) -> str:
-    """Explain in one line why a connection could not be made, and what to do."""
-    if trouble := trouble_of(error):
-        return f"the server {trouble}"
-    if fault := explain_tls(error):
-        return fault
-    if access.tls:
-        advice, hint = "docs/access.md tells how", f", with TLS, and {CLIENT_CERT} if it needs one"
-    else:
-        advice, hint = f"start one with `{_start_command(port)}`", "; if it needs TLS, by rediss://"
-    return f"no Redis server answers ({error}); {advice}, or name the machine and port of a running one{hint}"
-
-
-def explain_tls(error: Exception) -> str | None:
-    """Explain in one line why TLS has failed, and what to do; None for another error."""
-    cause: BaseException | None = error
-    while cause and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"the server's certificate is refused: {cause.verify_message.rstrip('.')}; {_advice(cause.verify_code)}"
-    if isinstance(cause, ssl.SSLError):
-        reason = cause.reason or str(cause)
-        if "ALERT" not in reason:
-            return (
-                f"TLS fails ({reason}): this port is an open one (redis://), or the server needs another {CLIENT_CERT}"
-            )
-        return (
-            f"the server refuses the connection: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}; {CLIENT_CERT} "
-            f"and {CLIENT_KEY} must name a valid certificate that the server's authority has signed"
-        )
-    return None
-
-
-def _start_command(port: int) -> str:
-    """Return what starts a server at a port: a command of the installed package, if such a command runs."""
-    if Path(sys.argv[0]).name.startswith("apex-"):
-        return f"apex-redis --port-redis {port}"
-    other = "" if port == DEFAULT_PORT else f" --port {port} --appendfilename {append_file(port)}"
-    return f"redis-server redis_rainbow_6379.conf{other}"
-
-
-def _advice(verify_code: int) -> str:
-    if verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-        return "name the server as its certificate does"
-    if verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
-        return "make a new one as docs/access.md does, or set this machine's clock right"
-    return f"{CA_CERTS} must name the certificate of the authority that signed it"
-
-
-def explain_refusal(error: str) -> str:
-    """Explain what the server refuses before a program has begun."""
-    if "SELECT is not allowed in cluster mode" in error or "DB index is out of range" in error:
-        return "has no database of that number, and a Redis Cluster has 0 alone: leave the number in the URL out"
-    return f"refuses us: {error}"
-
-
-def explain_denial(error: str, *, of_sentinel: bool = False) -> str | None:
-    """Explain an error that shows a missing right of a user, also within a script; None for other errors."""
-    said = ("no permissions", "noperm", "user executing the script can't", "acl failure in script")
-    if not any(words in error.lower() for words in said):
-        return None
-    lack = "lacks a right that this program needs, see"
-    if of_sentinel:
-        return f"{SENTINEL_USERNAME}: the Sentinels' user {lack} docs/cluster.md: {error}"
-    return f"{USERNAME}: the Redis user {lack} docs/access.md: {error}"

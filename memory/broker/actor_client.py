@@ -9,14 +9,13 @@ from rainbow_iqn_apex.common.errors import DamagedError, RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import Client, believed
-from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
-from rainbow_iqn_apex.memory.broker.lease import is_fresh
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, is_fresh
+from rainbow_iqn_apex.memory.broker.record import whole_number
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, read_leader
-from rainbow_iqn_apex.memory.broker.run_status import whole_number
-from rainbow_iqn_apex.memory.broker.transport import (
+from rainbow_iqn_apex.memory.broker.scripts import (
     MAX_SEQUENCE,
     Commit,
-    Keys,
     NumberTakenError,
     Scripts,
     last_sequence,

@@ -6,7 +6,7 @@ The state is stored in one step with the actor's messages, so it is right once a
 from typing import NamedTuple, cast
 
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.wire import WireError, decode_meta
 
 

@@ -12,11 +12,12 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, WaitReporter, no_hint
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.registered import every_actor, registered_actors
+from rainbow_iqn_apex.memory.broker.keys import Keys, every_actor
+from rainbow_iqn_apex.memory.broker.record import registered_actors
+from rainbow_iqn_apex.memory.broker.scripts import MAX_SEQUENCE, log_extent, sequence_of
 from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, READ_AHEAD, Decoder, Entry, StreamReader
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
-from rainbow_iqn_apex.memory.broker.transport import MAX_SEQUENCE, Keys, log_extent, sequence_of
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Joined, RoundEnd
 

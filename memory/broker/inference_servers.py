@@ -17,9 +17,9 @@ from msgspec import Meta
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import read_record
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST
-from rainbow_iqn_apex.memory.broker.registered import registered_actors
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import MAX_HOST
+from rainbow_iqn_apex.memory.broker.record import registered_actors
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 ADDRESS_S = 10  # for which an address lasts that is not written again

@@ -13,25 +13,25 @@ from rainbow_iqn_apex.common.checkout import present
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
+from rainbow_iqn_apex.memory.broker.admin import forget_run, forget_strays, rewrite_file
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, no_failure, plain_command
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
-from rainbow_iqn_apex.memory.broker.lease import Lease
-from rainbow_iqn_apex.memory.broker.registered import register_anew
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import (
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, Lease, no_failure, plain_command
+from rainbow_iqn_apex.memory.broker.record import (
     Owner,
     RunStatus,
     actors_read,
     read_record,
     read_run,
     record_fields,
+    register_anew,
     server_id,
 )
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.scripts import Scripts, newest_version
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, newest_version
-from rainbow_iqn_apex.memory.broker.upkeep import forget_run, forget_strays, rewrite_file
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 

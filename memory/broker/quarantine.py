@@ -12,8 +12,8 @@ none is kept twice, as each copy has the id of its message.
 from contextlib import suppress
 
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
-from rainbow_iqn_apex.memory.broker.transport import Keys
 
 _KEPT_MESSAGES = 32  # of an actor
 _KEPT_BYTES = 1 << 14  # of a message

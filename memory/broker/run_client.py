@@ -8,11 +8,11 @@ from rainbow_iqn_apex.common.errors import DamagedError, Stopped, UserError
 from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, believed
-from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain_command
-from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, Lease, plain_command
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_record, read_run, server_id
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run, server_id
-from rainbow_iqn_apex.memory.broker.transport import Keys, newest_version
+from rainbow_iqn_apex.memory.broker.scripts import newest_version
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import Packet
 

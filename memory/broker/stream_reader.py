@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
-from rainbow_iqn_apex.memory.broker.registered import actor_number
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound, StreamValidator
-from rainbow_iqn_apex.memory.broker.transport import (
+from rainbow_iqn_apex.memory.broker.record import actor_number
+from rainbow_iqn_apex.memory.broker.scripts import (
     MAX_SEQUENCE,
     READ_BYTES,
-    Keys,
     RawMessage,
     Scripts,
     raw_message,
     sequence_of,
 )
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound, StreamValidator
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Message
 from rainbow_iqn_apex.memory.wire import WireError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.schema import MOST_COUNTED
-from rainbow_iqn_apex.memory.broker.transport import MAX_SEQUENCE
+from rainbow_iqn_apex.memory.broker.scripts import MAX_SEQUENCE
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.video import (

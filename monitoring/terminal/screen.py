@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.monitoring.report import Report
 
 

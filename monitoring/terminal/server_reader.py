@@ -7,8 +7,8 @@ from typing import Any
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import counted, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
-from rainbow_iqn_apex.memory.broker.runs import Runs, find_runs
-from rainbow_iqn_apex.memory.broker.trouble import explain_trouble, trouble_of
+from rainbow_iqn_apex.memory.broker.record import Runs, find_runs
+from rainbow_iqn_apex.memory.broker.server_errors import explain_trouble, trouble_of
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.status import line_of, newest_version
 

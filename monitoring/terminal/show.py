@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
 from rainbow_iqn_apex.monitoring.terminal.pictures import processes_table

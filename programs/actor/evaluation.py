@@ -24,8 +24,8 @@ from rainbow_iqn_apex.environments.entries import evaluated_entry
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.films import FilmStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.record import RunStatus
+from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import Arrays, Rows

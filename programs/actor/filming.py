@@ -9,8 +9,8 @@ from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.films import FilmStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.record import RunStatus
+from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.monitoring.video import (
     HEADER_BYTES,
     Film,

@@ -6,7 +6,7 @@ from statistics import fmean
 from rainbow_iqn_apex.common.loop_clock import LoopClock, Shares
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.messages import Episode, Message
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.reporter import Reading

@@ -8,9 +8,9 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
+from rainbow_iqn_apex.memory.broker.leases import ExpectedActors
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.monitoring.report import EventLog, Role
 from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture

@@ -15,9 +15,9 @@ from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import follow
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.link import Asker

@@ -10,8 +10,8 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, Saved
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.leases import LEARNER
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError

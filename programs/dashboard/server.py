@@ -24,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.programs.dashboard import present
 from rainbow_iqn_apex.programs.dashboard.happenings import happenings

@@ -6,8 +6,8 @@ from typing import Any
 
 from rainbow_iqn_apex.common.text import name_error, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.reports import ViewListener
 from rainbow_iqn_apex.monitoring.view import MAX_BYTES, ViewError, decode
 from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 

@@ -12,11 +12,10 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
 from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
-from rainbow_iqn_apex.memory.broker.opening import open_servers
-from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
-from rainbow_iqn_apex.memory.broker.runs import find_runs
-from rainbow_iqn_apex.memory.broker.trouble import explain_trouble
+from rainbow_iqn_apex.memory.broker.leases import this_host
+from rainbow_iqn_apex.memory.broker.record import Owner, find_runs, read_run
+from rainbow_iqn_apex.memory.broker.server_errors import explain_trouble
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.programs.dashboard.happenings import Happenings
 

@@ -12,8 +12,8 @@ from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.inference_servers import ADDRESS_S, Address, InferenceServers
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunClient
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 
 _ANNOUNCED_S = ADDRESS_S / 5
 _LOOK_S = 1.0  # between two looks at the run's record

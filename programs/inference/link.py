@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.inference_servers import Address
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.programs.inference import tcp
 from rainbow_iqn_apex.programs.inference.messages import (
     MOST_GREETING,

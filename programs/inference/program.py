@@ -16,11 +16,10 @@ from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, this_host
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter

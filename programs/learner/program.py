@@ -23,11 +23,11 @@ from rainbow_iqn_apex.common.files import ANYWHERE, folder_to_write, short_path
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.memory.broker.admin import unsafe_settings
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, begun_as, renew
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.upkeep import unsafe_settings
+from rainbow_iqn_apex.memory.broker.record import RunStatus
+from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter

@@ -17,7 +17,7 @@ from rainbow_iqn_apex.common.files import short_path
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.learner_client import Origin
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 from rainbow_iqn_apex.memory.messages import Record

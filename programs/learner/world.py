@@ -27,8 +27,9 @@ from rainbow_iqn_apex.agents.ops.ranks import Alone
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.lease import TTL_MS
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import TTL_MS
+from rainbow_iqn_apex.memory.broker.scripts import Scripts
 
 _MEETING_S = 60.0  # until all learners have come
 _LONGEST_S = 24 * 3600.0  # leases in Redis tell that a learner is gone, so a slow one is waited for

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
+from rainbow_iqn_apex.memory.broker.leases import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.command_line import Parser, devices, path
 from rainbow_iqn_apex.options.environment_names import check_actors

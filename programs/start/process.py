@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rainbow_iqn_apex.common.signals import KILLED, describe_end, has_stopped
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.programs.process import HAS_WORKED
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION

@@ -15,8 +15,8 @@ from rainbow_iqn_apex.common.files import caller_path, lock_file
 from rainbow_iqn_apex.common.signals import blocked
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
-from rainbow_iqn_apex.memory.broker.expected_actors import is_at_work
-from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.leases import is_at_work
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.redis_program import CONFIGURATION, find_program, process_file, settings_of
 from rainbow_iqn_apex.programs.start.output import complain, say

@@ -9,7 +9,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.pictures import run_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible

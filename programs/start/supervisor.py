@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.memory.broker.leases import LEARNER, printable
 from rainbow_iqn_apex.programs.process import RESULT, StopRequest
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from rainbow_iqn_apex.common.text import counted
-from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible
 
 _EVERY_S = 60.0  # between lines about how far all are

@@ -11,7 +11,7 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.transport import newest_version
+from rainbow_iqn_apex.memory.broker.scripts import newest_version
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
 from tests.agents.test_agents import agent_of
 from tests.deadline import Clock

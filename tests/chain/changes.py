@@ -20,7 +20,9 @@ from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.broker import actor_client, connection, lease, lua
+from rainbow_iqn_apex.memory.broker import actor_client, connection
+from rainbow_iqn_apex.memory.broker import leases as lease
+from rainbow_iqn_apex.memory.broker import scripts as lua
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.messages import Message, encode_message
 from rainbow_iqn_apex.memory.rows import Row

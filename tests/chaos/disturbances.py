@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from rainbow_iqn_apex.programs import snapshot
 from tests.agents.test_checkpoints import Damage, flip, truncate

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.impala.network import PolicyValue
-from rainbow_iqn_apex.memory.broker import lease, lua
+from rainbow_iqn_apex.memory.broker import leases as lease
+from rainbow_iqn_apex.memory.broker import scripts as lua
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
+from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.agents.sequences import state_fields
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Discrete, Field
 from rainbow_iqn_apex.memory.mixture.spec import EXPIRY

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.programs import snapshot
 from tests.chain.changes import TTL_S
 from tests.chaos import notes

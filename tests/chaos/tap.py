@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from tests.deadline import Deadline
 
 

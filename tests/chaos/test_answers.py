@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts
 from tests import dashboard
 from tests.chaos.resp import ANSWERS, RespProxy, Schedule
 from tests.conftest import RedisServer

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.scripts import last_sequence
 from tests.chaos.faults import LEARNER, Fault
 from tests.chaos.runs import FAMILIES, NEWEST, RAINBOW, Disturb, asynchronous_run
 from tests.chaos.system import Chaos

@@ -15,7 +15,8 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker import connection
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, connect
-from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline, wait_until
 from tests.memory.links import after

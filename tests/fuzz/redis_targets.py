@@ -8,9 +8,10 @@ from typing import Any
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, connect
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
+from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus, read_run
+from rainbow_iqn_apex.memory.broker.scripts import Commit, NumberTakenError, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
 from tests.memory.links import write_run

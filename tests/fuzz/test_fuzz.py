@@ -9,7 +9,7 @@ import torch
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import messages, weights_packet, wire
-from rainbow_iqn_apex.memory.broker import run_status as run_record
+from rainbow_iqn_apex.memory.broker import record as run_record
 from rainbow_iqn_apex.programs.actor import rollout as player
 from rainbow_iqn_apex.programs.inference import messages as inference_messages
 from rainbow_iqn_apex.programs.inference.computing import Forms

@@ -10,7 +10,8 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts
 from tests.chaos import mutations, notes
 
 ACKNOWLEDGED = "acknowledged.txt"

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 import redis
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from tests.chaos.tap import Tap
 from tests.deadline import wait_until
 from tests.documents import blocks, commands, documents, section

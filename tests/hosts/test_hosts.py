@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from tests.chaos import notes
 from tests.chaos.checks import check_scores, check_streams, check_what_was_read
 from tests.chaos.proxy import Proxy

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.agents.policy import Acted, Policy
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent

@@ -9,7 +9,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from tests.inference.serving import EACH, RUN_ID, Served, Stream, client_of, together
 

@@ -9,9 +9,9 @@ import pytest
 from rainbow_iqn_apex.common.errors import PolicyLostError
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.run_client import RunClient
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
 from rainbow_iqn_apex.programs.inference.program import _fetcher

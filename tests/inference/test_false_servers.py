@@ -16,7 +16,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.inference import finding, link, remote_policy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 
 
 @pytest.fixture

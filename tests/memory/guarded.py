@@ -10,12 +10,12 @@ import redis
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.reports import FilmStore, ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import Scripts, last_sequence
 from rainbow_iqn_apex.memory.messages import Episode, RoundEnd, decode_message
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter

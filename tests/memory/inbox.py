@@ -10,8 +10,8 @@ import redis
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message, encode_message
 from tests.deadline import Deadline
 

@@ -9,9 +9,9 @@ from typing import Any
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, record_fields
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus, record_fields
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 
 SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}

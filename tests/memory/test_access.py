@@ -8,16 +8,8 @@ import pytest
 import trustme
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import (
-    OPEN,
-    Access,
-    Server,
-    Tls,
-    check_url,
-    explain_tls,
-    find_server,
-    hide_passwords,
-)
+from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server, Tls, check_url, find_server, hide_passwords
+from rainbow_iqn_apex.memory.broker.server_errors import explain_tls
 
 SECRET = "s3cr:t/@?#%"  # all that means something in a URL
 QUOTED = "s3cr%3At%2F%40%3F%23%25"

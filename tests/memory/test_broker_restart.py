@@ -11,7 +11,7 @@ import redis
 import torch
 
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.server_version import unpatched
+from rainbow_iqn_apex.memory.broker.server_errors import unpatched
 from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests import deadline
 from tests.conftest import RedisServer

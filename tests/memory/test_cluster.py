@@ -12,16 +12,14 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.admin import memory_use, rewrite_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError, believed
+from rainbow_iqn_apex.memory.broker.keys import slot_of
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.opening import open_servers
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import read_run
-from rainbow_iqn_apex.memory.broker.runs import find_runs
-from rainbow_iqn_apex.memory.broker.slots import slot_of
+from rainbow_iqn_apex.memory.broker.record import find_runs, read_run
+from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewListener
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
-from rainbow_iqn_apex.memory.broker.upkeep import memory_use, rewrite_file
-from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 from rainbow_iqn_apex.programs.make_redis_users import acl

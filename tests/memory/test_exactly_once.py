@@ -12,7 +12,7 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.transport import Scripts
+from rainbow_iqn_apex.memory.broker.scripts import Scripts
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.chaos.listener import Listener
 from tests.memory.links import played

@@ -12,11 +12,11 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors, is_at_work
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.leases import LEARNER, ExpectedActors, is_at_work
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Joined
 from tests.memory.inbox import decode, stopped_after
 

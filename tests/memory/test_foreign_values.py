@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.transport import last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.memory.inbox import decode
 from tests.memory.links import actor_link, after, expected, learner_link, play, played, rounds_of, weights

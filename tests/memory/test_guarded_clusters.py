@@ -10,7 +10,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.runs import find_runs
+from rainbow_iqn_apex.memory.broker.record import find_runs
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.cluster import Cluster, Guard, Service, started
 from tests.memory.links import weights

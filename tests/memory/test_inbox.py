@@ -12,8 +12,8 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from tests.memory.inbox import episode, ids, open_inbox, say, take

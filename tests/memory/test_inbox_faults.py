@@ -13,9 +13,9 @@ from rainbow_iqn_apex.memory.broker import stream_reader
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Away, Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
-from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, Entry
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer

@@ -8,9 +8,9 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.registered import registered_actors
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.record import registered_actors
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, encode_message
 from tests.memory.inbox import ids, open_inbox, take

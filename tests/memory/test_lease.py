@@ -9,9 +9,9 @@ from datetime import datetime
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.memory.broker import lease as module
+from rainbow_iqn_apex.memory.broker import leases as module
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.broker.leases import Lease
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.processes import Process, Processes
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.redis
 TTL_S = 2.0
 HOLDER = """
 import sys, time
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.connection import connect
 lease.TTL_MS = int(sys.argv[3])
 with lease.Lease(connect("127.0.0.1", int(sys.argv[1])), sys.argv[2], "the holder", "advice"):

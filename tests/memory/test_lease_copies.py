@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.lease import Lease
-from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.leases import Lease
+from rainbow_iqn_apex.memory.broker.topology import open_servers
 from tests.cluster import Cluster, started
 from tests.deadline import wait_until
 

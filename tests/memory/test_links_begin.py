@@ -8,13 +8,14 @@ from contextlib import ExitStack
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import last_sequence
 from tests.memory.links import HERE, SETTINGS, actor_link, after, learner_link, play, rounds_of, write_run
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]

@@ -10,9 +10,11 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker import connection, lease
+from rainbow_iqn_apex.memory.broker import connection
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.scripts import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.chaos.proxy import Proxy
 from tests.conftest import RedisServer

@@ -7,10 +7,10 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.messages import Joined
 from tests.conftest import RedisServer
 from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights, write_run

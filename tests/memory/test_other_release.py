@@ -9,10 +9,10 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode
 from tests.memory.links import HERE, SETTINGS, actor_link, learner_link
 

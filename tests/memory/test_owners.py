@@ -10,10 +10,10 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.lease_owner import this_host
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.leases import this_host
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
 from tests.memory.links import write_run
 
 pytestmark = pytest.mark.redis

@@ -9,9 +9,9 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import quarantine
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, encode_message
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import ids, say, stopped_after, take

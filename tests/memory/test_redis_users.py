@@ -18,12 +18,12 @@ from redis.retry import Retry
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.lease import Lease
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.runs import find_runs
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
-from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.broker.leases import Lease
+from rainbow_iqn_apex.memory.broker.record import find_runs
+from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewListener
+from rainbow_iqn_apex.memory.broker.scripts import Scripts
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.memory.broker.access import Access
+from rainbow_iqn_apex.memory.broker.admin import unsafe_settings
 from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.server_version import unpatched
-from rainbow_iqn_apex.memory.broker.upkeep import unsafe_settings
+from rainbow_iqn_apex.memory.broker.server_errors import unpatched
 from tests.conftest import RedisServer
 from tests.processes import run
 from tests.servers import SERVERS

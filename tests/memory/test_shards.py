@@ -11,13 +11,11 @@ from rainbow_iqn_apex.common.errors import LeaseLostError, UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.keys import SLOTS, Keys, slot_of, tag_of_shard
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, Origin
+from rainbow_iqn_apex.memory.broker.record import find_runs, read_record, read_run
 from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
-from rainbow_iqn_apex.memory.broker.run_status import read_record, read_run
-from rainbow_iqn_apex.memory.broker.runs import find_runs
-from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of, tag_of_shard
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Message, RoundEnd
 from tests.memory.inbox import decode, take
 from tests.memory.links import after, weights

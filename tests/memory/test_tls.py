@@ -56,7 +56,7 @@ def test_what_is_sent_and_read_in_many_tries_is_whole(
     own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch, tls: bool
 ) -> None:
     # Mutation: `TimedSocket.sendall` sends once; over TLS that sends all.
-    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.timed_socket._TICK_S", 0.02)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection._TICK_S", 0.02)
     whole = os.urandom(30_000_000)  # more than the buffers on the way hold
     with (
         TlsServer(own_server.port, ours.server("localhost")) as server,

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.admin import rewrite_file
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.upkeep import rewrite_file
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

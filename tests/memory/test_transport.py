@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.memory.broker.admin import forget_run, forget_strays
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, last_sequence
-from rainbow_iqn_apex.memory.broker.upkeep import forget_run, forget_strays
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
+from rainbow_iqn_apex.memory.broker.scripts import Commit, NumberTakenError, Scripts, last_sequence
 from tests.chaos.listener import Listener
 from tests.conftest import RedisServer
 from tests.deadline import Clock

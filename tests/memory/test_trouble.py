@@ -17,7 +17,7 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker import connection
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.trouble import explain_trouble, trouble_of
+from rainbow_iqn_apex.memory.broker.server_errors import explain_trouble, trouble_of
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.memory.links import after

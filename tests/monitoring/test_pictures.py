@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture, run_picture

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
+from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
 from rainbow_iqn_apex.monitoring import reporter
 from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import (

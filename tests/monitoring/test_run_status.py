@@ -12,8 +12,8 @@ from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker import reports
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
 from rainbow_iqn_apex.monitoring.terminal.show import text_of
 from tests.conftest import RedisServer

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewListener
 from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES as MOST_OF_A_REPORT
 from rainbow_iqn_apex.monitoring.report import EventLog

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.report import Report, Role, encode
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader, ServerState

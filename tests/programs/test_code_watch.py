@@ -7,8 +7,8 @@ import pytest
 
 from rainbow_iqn_apex.common.checkout import Code, present
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.common import CodeWatch
 from tests.memory.links import SETTINGS, learner_link

@@ -25,9 +25,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo

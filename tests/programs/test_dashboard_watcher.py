@@ -8,8 +8,8 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.access import OPEN, Server
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
-from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus
+from rainbow_iqn_apex.memory.broker.reports import ViewListener
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.programs.dashboard import watcher as watching
 from rainbow_iqn_apex.programs.dashboard.views import Views

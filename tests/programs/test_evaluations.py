@@ -11,9 +11,10 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
-from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
 from rainbow_iqn_apex.programs.learner import ingest
 from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, Evaluations

@@ -12,9 +12,9 @@ from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSett
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.films import FilmStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus
+from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.monitoring.video import FILM_BYTES, HEADER_BYTES, FilmInfo, decode_film, decode_info, encode_film
 from rainbow_iqn_apex.programs.actor import filming
 from rainbow_iqn_apex.programs.actor.filming import Filmer

@@ -13,12 +13,12 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.loop_clock import LoopClock
-from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter

@@ -19,8 +19,8 @@ if learns:
     from rainbow_iqn_apex import args
     from rainbow_iqn_apex.memory.broker.connection import connect
     from rainbow_iqn_apex.memory.broker.reports import ReportStore
-    from rainbow_iqn_apex.memory.broker.run_status import RunStatus, record_fields
-    from rainbow_iqn_apex.memory.broker.transport import Keys
+    from rainbow_iqn_apex.memory.broker.record import RunStatus, record_fields
+    from rainbow_iqn_apex.memory.broker.keys import Keys
     from rainbow_iqn_apex.monitoring.report import Report, encode
     given = args.parse(sys.argv[1:], "stand-in", "")
     client = connect(given.host_redis, given.port_redis)

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker import connection
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner import budget

@@ -10,8 +10,8 @@ import numpy as np
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, record_fields
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run, record_fields
 from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.memory.limiter import check_crews
 from rainbow_iqn_apex.memory.rows import Array

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.films import FilmStore
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, FilmReader, Guarded, KeptFilms, RunInfo

@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from msgspec import Meta
 
@@ -14,10 +14,12 @@ from rainbow_iqn_apex.common.errors import DamagedError
 from rainbow_iqn_apex.common.schema import Number, parse, parse_json
 from rainbow_iqn_apex.common.schema import read_record as read_json
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
+from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS, is_run_name
+from rainbow_iqn_apex.memory.broker.admin import keys_from
 from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Client
-from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
+from rainbow_iqn_apex.memory.broker.leases import MAX_HOST, is_moment, local_time, printable, this_host
+from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES, Scripts
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
@@ -227,3 +229,56 @@ def record_fields(
     for keys, numbers in ((Keys("", ""), read), (Keys("", "", evaluation=True), evaluated or {})):
         fields |= {keys.read_field(actor): sequence for actor, sequence in numbers.items()}
     return fields
+
+
+_PREFIX = Keys("", "").run.removesuffix("}")
+
+
+class Runs(NamedTuple):
+    """The runs of which the servers hold a record."""
+
+    names: list[str]
+    left_out: int  # records under names that no run may have, which another client has written
+
+
+def find_runs(client: Aside) -> Runs:
+    """Return the runs that have a record on the servers."""
+    records = {key[len(_PREFIX) : -1] for key in keys_from(client, _PREFIX) if key.endswith(b"}")}
+    names = {record.decode(errors="replace") for record in records}
+    valid = sorted(filter(is_run_name, names))
+    return Runs(valid, len(records) - len(valid))
+
+
+_END = b"18446744073709551615-18446744073709551615"  # the greatest id
+
+
+class Registered(NamedTuple):
+    """The actors that have a log, and the position in their stream after which others will come."""
+
+    actors: set[int]
+    position: bytes
+
+
+def registered_actors(client: Client, keys: Keys) -> Registered:
+    """Read the stream of actors to its end; ignore entries with numbers that no actor of ours can have."""
+    scripts, actors, position = Scripts(client), set(), b"0-0"
+    while found := scripts.read({keys.actors: position}, READ_BYTES):
+        entries = found[0][1]
+        actors |= {number for entry in entries if (number := actor_number(entry.data)) is not None}
+        position = entries[-1].id
+    return Registered(actors, position)
+
+
+def actor_number(text: bytes) -> int | None:
+    """Parse an actor's number as an actor writes it; None for anything else."""
+    return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
+
+
+def register_anew(client: Client, keys: Keys, token: bytes) -> None:
+    """Write the stream of actors anew if no new actor could come, for the learner with this lease.
+
+    Another client may have added an entry with an id after which Redis gives no other.
+    """
+    scripts = Scripts(client)
+    if scripts.passed({keys.actors: _END})[keys.actors] == _END:
+        scripts.enlist(keys, token, sorted(registered_actors(client, keys).actors))

@@ -1,29 +1,186 @@
-"""Sends each command to the server of its key, which may be another one after a failover, or when a slot has moved.
-
-redis-py's own client of clusters is not used: it lets errors of a failover through to its callers, asks for the keys of
-every XREAD, and its WAIT asks another node than the one that was written to.
-"""
+"""Opens the connections to a run's servers: one server, a cluster, or a service that Sentinels watch."""
 
 import copy
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import redis
 from redis.exceptions import AskError, ClusterDownError, MovedError, ReadOnlyError, TryAgainError
 
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.broker.access import SENTINEL_PASSWORD, SENTINEL_USERNAME, Server
 from rainbow_iqn_apex.memory.broker.connection import (
+    ASIDE_S,
     CONNECTION_ERRORS,
     Argument,
     Aside,
     Away,
+    BrokerError,
     Client,
+    connect,
+    open_aside,
+    open_once,
     send_together,
 )
-from rainbow_iqn_apex.memory.broker.places import Address, Place, Places
-from rainbow_iqn_apex.memory.broker.slots import slot_of
+from rainbow_iqn_apex.memory.broker.keys import SLOTS, slot_of
+from rainbow_iqn_apex.memory.broker.server_errors import explain_denial, explain_tls
+
+_MOST_BYTES = 1 << 24  # of a reply
+_UNKNOWN = ("", "?")  # in the place of a host: that of the node that was asked
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
+class Place(NamedTuple):
+    """The servers of a slot."""
+
+    master: Address
+    replicas: tuple[Address, ...] = ()
+
+
+@dataclass
+class _Asked:
+    """Asks servers, each time another one first: one that is cut off would tell of former times again and again.
+
+    Raises UserError if the user may not ask.
+    """
+
+    seeds: Sequence[Address]
+    open_aside: Callable[[Address], Aside]
+    are_sentinels: bool = False
+
+    def __post_init__(self) -> None:
+        self._turns = itertools.count()
+        self.failure: Exception | None = None  # the last one
+
+    def ask(self, known: Iterable[Address], question: Callable[[Aside], Any]) -> tuple[Address, Any] | None:
+        """Return the first answer that is not None, and whose it is."""
+        addresses = list(dict.fromkeys([*known, *self.seeds]))
+        first = next(self._turns) % len(addresses)
+        for address in addresses[first:] + addresses[:first]:
+            try:
+                with closing(self.open_aside(address)) as aside, aside.replies_up_to(_MOST_BYTES):
+                    if (answer := question(aside)) is not None:
+                        return address, answer
+            except BrokerError as error:
+                if denied := explain_denial(str(error), of_sentinel=self.are_sentinels):
+                    raise UserError(denied) from error
+                self.failure = error
+        return None
+
+
+class ClusterPlaces:
+    """Where the slots of a cluster are, as one of its nodes told last; every thread may use it."""
+
+    def __init__(self, seeds: Sequence[Address], open_aside: Callable[[Address], Aside]) -> None:
+        self._asked = _Asked(seeds, open_aside)
+        self._lock = threading.Lock()
+        self._places: dict[int, Place] = {}
+        self._looks = 0
+
+    def of(self, slot: int) -> Place | None:
+        """Return the servers of a slot, None if it has none."""
+        return self._places.get(slot)
+
+    def look(self) -> None:
+        """Ask again; what was found before stays where none answers. Of threads that ask together, one asks for all."""
+        looks = self._looks
+        with self._lock:
+            if looks != self._looks:
+                return
+            known = {address for place in set(self._places.values()) for address in (place.master, *place.replicas)}
+            found = self._asked.ask(sorted(known), lambda node: _send(node, "CLUSTER", "SLOTS") or None)
+            if found:
+                self._places = dict(_parse(*found))
+            self._looks += 1
+
+    def move(self, slot: int, master: Address) -> None:
+        """Note a slot's new master, of which a node has told; it brings the replicas of its other slots."""
+        with self._lock:
+            same = next((place for place in set(self._places.values()) if place.master == master), Place(master))
+            self._places[slot] = same
+
+    def slots(self) -> list[int]:
+        """Return a slot of each master."""
+        return sorted({place.master: slot for slot, place in sorted(self._places.items(), reverse=True)}.values())
+
+    @property
+    def missing(self) -> int:
+        """Return how many slots no node has."""
+        return SLOTS - len(self._places)
+
+
+def _send(node: Aside, *words: str) -> Any:
+    """Send words one by one, so that redis-py, which knows commands of two words, leaves the reply as it is."""
+    return node.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+def _parse(asked: Address, reply: Any) -> Iterable[tuple[int, Place]]:
+    for first, last, master, *replicas in reply:
+        place = Place(_address(asked, master), tuple(_address(asked, node) for node in replicas))
+        yield from ((slot, place) for slot in range(max(0, int(first)), min(int(last) + 1, SLOTS)))
+
+
+def _address(asked: Address, node: Any) -> Address:
+    host = (node[0] or b"").decode()
+    return Address(asked.host if host in _UNKNOWN else host, int(node[1]))
+
+
+class SentinelPlaces:
+    """Where the master of a service is, and its replicas, as a Sentinel told last."""
+
+    def __init__(self, service: str, sentinels: Sequence[Address], open_aside: Callable[[Address], Aside]) -> None:
+        self._service = service
+        self._asked = _Asked(sentinels, open_aside, are_sentinels=True)
+        self._place: Place | None = None
+
+    def of(self, _slot: int) -> Place | None:
+        """Return the servers of a slot: one master has all slots."""
+        return self._place
+
+    def look(self) -> None:
+        """Ask again; what was found before stays where none answers."""
+        if found := self._asked.ask([], self._question):
+            self._place = found[1]
+
+    @property
+    def failure(self) -> Exception | None:
+        """Return the last error of a Sentinel, None if each has answered."""
+        return self._asked.failure
+
+    def _question(self, sentinel: Aside) -> Place | None:
+        master = _send(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+        if master is None:
+            return None
+        found = _send(sentinel, "SENTINEL", "REPLICAS", self._service)
+        replicas = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in found]
+        up = [replica for replica in replicas if b"down" not in replica[b"flags"]]
+        return Place(
+            Address(master[0].decode(), int(master[1])),
+            tuple(Address(replica[b"ip"].decode(), int(replica[b"port"])) for replica in up),
+        )
+
+    def move(self, _slot: int, _master: Address) -> None:
+        """Note nothing: no server of a service tells of another one."""
+
+    def slots(self) -> list[int]:
+        """Return a slot of each master."""
+        return [0]
+
+
+Places = ClusterPlaces | SentinelPlaces
+
 
 _REDIRECTIONS = 5  # of a command, before a moment's wait
 _WAIT_MS = 500  # for a replica to confirm a commit
@@ -286,3 +443,102 @@ class RoutedAside(_Routed, Aside):
         """Return a listener on the server of the slot."""
         master = self._route.place(self._slot_for(())).master
         return self._route.node(master).pubsub(**options)  # type: ignore[no-untyped-call]
+
+
+def open_servers(server: Server, stop: threading.Event | None = None, away_s: float | None = None) -> Client:
+    """Connect as `connect` does, to all servers where several are named, or one answers as the node of a cluster."""
+    if server.service:
+        return _open_service(server, stop, away_s)
+    nodes = [Address(server.host, server.port), *(Address(*other) for other in server.others)]
+    found = _connect_all(nodes, server, stop, away_s)
+    (first, client), *others = found
+    if not server.others and client.mode != "cluster":
+        return client
+    for node, there in found:
+        if there.mode != "cluster":
+            raise UserError(
+                f"{client.where}: {node.host}:{node.port} is no node of a cluster, and several addresses are those of "
+                "one: name one server alone, or nodes of a cluster"
+            )
+    for _, there in others:
+        there.close()
+    places = ClusterPlaces(nodes, lambda node: open_aside(node.host, node.port, server.access))
+    places.look()
+    if places.missing:
+        raise UserError(
+            f"{client.where}: no node of the cluster has {places.missing} of its 16384 slots: give each slot a node, "
+            f"as `redis-cli --cluster fix {first.host}:{first.port}` does"
+        )
+    if server.access.tls:
+        _check_certificates(client, server, places)
+    return _route(client, server, places, reads_need_leave=True)
+
+
+def _connect_all(
+    nodes: Sequence[Address], server: Server, stop: threading.Event | None, away_s: float | None
+) -> list[tuple[Address, Client]]:
+    """Connect to each node that lets us in; raises UserError, with the first refusal, if there is none."""
+    found, refusals = [], []
+    for node in nodes:
+        try:
+            found.append((node, connect(node.host, node.port, stop, server.access, away_s)))
+        except UserError as error:
+            refusals.append(error)
+    if not found:
+        raise refusals[0]
+    return found
+
+
+def _check_certificates(client: Client, server: Server, places: Places) -> None:
+    """Raise UserError for a master that the cluster names by a host which is not in that one's certificate."""
+    for place in filter(None, map(places.of, places.slots())):
+        host, port = place.master
+        try:
+            with closing(open_aside(host, port, server.access)) as aside:
+                aside.ping()
+        except BrokerError as error:
+            if fault := explain_tls(error):
+                raise UserError(f"{client.where}: the cluster names {host}:{port}: {fault}") from error
+
+
+def _open_service(server: Server, stop: threading.Event | None, away_s: float | None) -> Client:
+    sentinels = [Address(server.host, server.port), *(Address(*other) for other in server.others)]
+    places = SentinelPlaces(server.service, sentinels, lambda node: open_aside(node.host, node.port, server.sentinel))
+    places.look()
+    if not (place := places.of(0)):
+        raise UserError(f"{server.access.told_by}: {_explain(places.failure, server.service)}")
+    client = connect(place.master.host, place.master.port, stop, server.access, away_s)
+    return _route(client, server, places, reads_need_leave=False)
+
+
+def _explain(failure: Exception | None, service: str) -> str:
+    """Explain why no Sentinel has told of the service's master."""
+    if isinstance(failure, redis.AuthenticationError):
+        advice = f"{SENTINEL_USERNAME} and {SENTINEL_PASSWORD} must be those of a user of the Sentinels"
+        return f"a Sentinel does not let us in ({failure}); {advice}"
+    if failure and (fault := explain_tls(failure)):
+        return f"of a Sentinel: {fault}"
+    return (
+        f"no Sentinel there answers, or none knows a master {service!r}: name a Sentinel's host and port, and the "
+        "service by the name that it has in sentinel.conf"
+    )
+
+
+def _route(seed: Client, server: Server, places: Places, *, reads_need_leave: bool) -> Client:
+    """Return what sends each command to its server; replicas of a cluster must be asked for leave to read there."""
+
+    def route(away: Away, timeout: float = 0.0) -> Route:
+        def open_node(node: Address, reads: bool) -> redis.Redis:
+            asks = reads and reads_need_leave
+            return open_once(redis.Redis, node.host, node.port, server.access, away, timeout, reads=asks)
+
+        return Route(places, open_node)
+
+    client = RoutedClient.open(seed, route(seed.away))
+
+    def aside() -> Aside:
+        away = Away(threading.Event())
+        return RoutedAside.open(away, seed, route(away, ASIDE_S))
+
+    client.aside = aside
+    return client

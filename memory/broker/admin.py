@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.memory.broker.connection import Aside, Client, ResponseError
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.keys import Keys
 
 _OF_A_RUN = re.compile(  # keys behind a tag; other names may begin with that, and whatever follows there
     rb"([\w-]{1,64}):(?:inference:|evaluation:)?"
