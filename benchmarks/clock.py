@@ -27,10 +27,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from benchmarks.clock_plot import save
-from benchmarks.learning import RESULTS, write
-from benchmarks.learning_report import cell, number
-from benchmarks.learning_runs import describe, summary
+from benchmarks.learning import RESULTS, cell, describe, summary, write
+from benchmarks.plots import draw_half_hours, number, save
 from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex import args as options_of_programs
 from rainbow_iqn_apex.agents.registry import AGENTS
@@ -78,7 +76,7 @@ def measure(args: argparse.Namespace) -> tuple[()]:
         print("\n".join(_table(runs, random)))
         if args.plot:
             halves = [run for run in sorted(runs, key=_order) if run["configuration"] == f"{_PREFIX}30-rainbow_iqn"]
-            save(halves, random, read_scores(), args.plot)
+            save(lambda: draw_half_hours(halves, random, read_scores()), args.plot)
     elif wrong := check_game(args.game):
         raise UserError(f"--game: {wrong}")
     elif not _baselines(args.game).exists():

@@ -8,15 +8,18 @@ import itertools
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing.pool import Pool
 from multiprocessing.synchronize import Barrier
 
+import ale_py
+import gymnasium
 import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.wrappers import AtariPreprocessing
 
-from benchmarks.environment_peers import ale_vector, atari_preprocessing
 from benchmarks.harness import Comparison, Work, beside_first, compare
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
@@ -119,3 +122,55 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     }
     single = compare(SETTINGS.game, "frames/s", works, args, per_call=FRAMES * steps, wanted={"ours": WANTED})
     return [single, parallel(window_s, args.repeats)]
+
+
+_NO_LIMIT = 10**9  # frames
+
+
+def ale_vector(game: str, actions: Sequence[int], steps: int) -> Work:
+    """Return a work of ale-py's environment in C++, with one game and one thread, and no stack."""
+    environment = AtariVectorEnv(
+        game,
+        num_envs=1,
+        num_threads=1,
+        stack_num=1,
+        full_action_space=True,
+        repeat_action_probability=0.25,
+        reward_clipping=False,
+        noop_max=0,
+        use_fire_reset=False,
+        max_num_frames_per_episode=_NO_LIMIT,
+    )
+    environment.reset(seed=1)
+    turns = itertools.cycle(np.array(actions)[:, None])
+
+    def work() -> None:
+        for action in itertools.islice(turns, steps):
+            environment.step(action)  # which resets by itself
+
+    return work
+
+
+def atari_preprocessing(game: str, actions: Sequence[int], steps: int) -> Work:
+    """Return a work of gymnasium's wrapper in Python around ale-py's environment."""
+    gymnasium.register_envs(ale_py)
+    name = game.title().replace("_", "")
+    played = gymnasium.make(
+        f"ALE/{name}-v5",
+        frameskip=1,
+        repeat_action_probability=0.25,
+        full_action_space=True,
+        max_num_frames_per_episode=_NO_LIMIT,
+        disable_env_checker=True,
+    )
+    environment = AtariPreprocessing(played, noop_max=0)
+    environment.reset(seed=1)
+    turns = itertools.cycle(actions)
+
+    def work() -> None:
+        for action in itertools.islice(turns, steps):
+            _, _, terminated, truncated, _ = environment.step(action)
+            if terminated or truncated:
+                environment.reset()
+
+    return work

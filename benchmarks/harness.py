@@ -9,6 +9,8 @@ neighbours in time, and reported with its smallest and largest.
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import sys
 import time
@@ -21,7 +23,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.environment_info import machine
 from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.options.command_line import path
@@ -59,9 +60,15 @@ class Comparison:
 
 
 def compare(
-    name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1,
-    wanted: dict[str, float] | None = None, slice_s: float = 0.4,
-) -> Comparison:  # fmt: skip
+    name: str,
+    unit: str,
+    works: dict[str, Work],
+    args: argparse.Namespace,
+    *,
+    per_call: float = 1,
+    wanted: dict[str, float] | None = None,
+    slice_s: float = 0.4,
+) -> Comparison:
     """Measure each work in turn, a slice of time in each repeat; `per_call` is what one call does, in `unit`s."""
     for work in works.values():
         work()  # what is made or compiled once
@@ -179,3 +186,22 @@ def _positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be above 0, is {number}")
     return number
+
+
+def machine() -> dict[str, str | int]:
+    """Return the processor, the cores this process may use, the GPU if there is one, and versions."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

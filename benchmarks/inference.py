@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.chunks import ATARI
 from benchmarks.harness import add_json
+from benchmarks.workloads import ATARI
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args

@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.chunks import ATARI
 from benchmarks.harness import Comparison, beside_first
 from benchmarks.processes import Program, run_system
-from benchmarks.works import CPU, update_work
+from benchmarks.workloads import ATARI, CPU, update_work
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import share_of

@@ -3,22 +3,30 @@
 Like is compared with like: a sample is, for each, the stack of 4 frames at a row, the stack 3 steps later, the action
 and the weight; ours and cpprb's have the return of the 3 steps, too. The gather copies as many frames and nothing else.
 All run on one thread, as cpprb can do no other. `Replay` holds a million rows, which take 9 GB of memory; the peers
-(`replay_peers`) hold fewer, beside which the same is measured of a `Replay` of that size.
+hold fewer, and a `Replay` of their size is measured next to them. Peers that are not installed are left out; each is as
+fast as its own documentation makes it:
+
+- cpprb with `stack_compress` for both stacks (its `next_of` does not go together with `Nstep`) and returns of 3 steps;
+- tianshou with `stack_num=4`, `ignore_obs_next` and `save_only_last_obs`; 1 step, as its algorithms sum up returns.
+
+torchrl 0.14.1 is not among them: its compiled segment trees do not load with the pinned torch.
 """
 
 import argparse
+import importlib.util
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.chunks import ATARI, SPEC, noise_chunks
 from benchmarks.harness import Comparison, Work, compare, one_thread
-from benchmarks.replay_peers import NumpyTree, Peer, peers
+from benchmarks.workloads import ATARI, SPEC, noise_chunks
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.fast.ring import RingRows
@@ -27,9 +35,20 @@ from rainbow_iqn_apex.memory.rows import Array
 
 BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
-STEPS, GAMMA, CLIP = 3, 0.99, 1.0  # of the returns
+STEPS = 3  # of the returns
+GAMMA = 0.99
+CLIP = 1.0  # of rewards
 SAMPLE_WANTED = {32: 0.8, 512: 0.95}  # least ratio of a batch of transitions to the gather
+_EPISODE = 1000  # rows of a peer's episode
 UPDATE_WANTED = 10.0  # least ratio of `Replay.learned` to a batch of transitions
+
+
+class Peer(NamedTuple):
+    """Holds another replay, full of frames."""
+
+    name: str
+    sample: Callable[[int], Array]  # draws a batch of this size; where its samples came from
+    update: Callable[[Array, Array], object]  # the priorities of what is there
 
 
 @dataclass(frozen=True)
@@ -45,7 +64,8 @@ class Replays:
 
 def filled(rows: int) -> Replay:
     """Return a replay full of one random chunk, with random priorities."""
-    (chunk,), generator = noise_chunks(SPEC, 1), np.random.default_rng(1)
+    (chunk,) = noise_chunks(SPEC, 1)
+    generator = np.random.default_rng(1)
     replay = Replay(SPEC, ATARI, rows, torch.Generator().manual_seed(1), torch.device("cpu"))
     for sequence in range(replay.slots):
         priorities = generator.random(SPEC.samples).astype(np.float32)
@@ -81,7 +101,8 @@ def our_sample(replay: Replay, batch_size: int) -> Work:
 
 def our_update(replay: Replay, batch_size: int) -> Work:
     """Return a work that gives new priorities to prepared batches, in turn."""
-    batch, shape = replay.sample(batch_size, BETA), (PREPARED, batch_size)
+    batch = replay.sample(batch_size, BETA)
+    shape = (PREPARED, batch_size)
     indices = torch.randint(replay.slots * SPEC.samples, shape, generator=replay.generator)
     generations = indices // SPEC.samples  # as `filled` has it
     batches = [batch._replace(indices=a, generations=b) for a, b in zip(indices, generations, strict=True)]
@@ -98,7 +119,8 @@ def other_update(update: Callable[[Array, Array], object], places: Sequence[Arra
 
 def copying(replays: Replays, args: argparse.Namespace) -> Comparison:
     """Compare the gigabytes a second of a plain copy, the physical limit, and of the gather."""
-    batch_size, gathers = 512, 4
+    batch_size = 512
+    gathers = 4
     source = torch.ones(gathers * batch_size * 2 * SPEC.stack * 84 * 84, dtype=torch.uint8)
     target = torch.empty_like(source)
     one = gather(replays.ours, batch_size, replays.turns)
@@ -145,3 +167,74 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
         found = [copying(replays, args)]
         found += [sampling(replays, batch_size, args) for batch_size in SAMPLE_WANTED]
         return found + [updating(replays, batch_size, args) for batch_size in SAMPLE_WANTED]
+
+
+def peers(rows: int) -> list[Peer]:
+    """Return every replay that is installed, with so many rows and random priorities."""
+    made = {"cpprb": _cpprb, "tianshou": _tianshou}
+    return [make(rows) for package, make in made.items() if importlib.util.find_spec(package)]
+
+
+def _stacks() -> Array:
+    """Return the stacks of an episode, without a copy: [rows + 3, 84, 84, 4] uint8."""
+    frames = np.random.default_rng(1).integers(256, size=(_EPISODE + 6, 84, 84), dtype=np.uint8)
+    return np.lib.stride_tricks.sliding_window_view(frames, 4, axis=0)
+
+
+def _episodes(rows: int) -> Iterator[Array]:
+    """Yield, for each episode, which of its rows is the last."""
+    for start in range(0, rows, _EPISODE):
+        done = np.zeros(min(_EPISODE, rows - start), np.bool_)
+        done[-1] = True
+        yield done
+
+
+def _priorities(rows: int) -> Array:
+    return np.random.default_rng(1).random(rows)
+
+
+def _cpprb(rows: int) -> Peer:
+    stack = {"shape": (84, 84, 4), "dtype": np.uint8}
+    buffer: Any = import_module("cpprb").PrioritizedReplayBuffer(
+        rows,
+        {"obs": stack, "next_obs": stack, "act": {"dtype": np.int32}, "rew": {}, "done": {}},
+        stack_compress=("obs", "next_obs"),
+        Nstep={"size": 3, "gamma": 0.99, "rew": "rew", "next": "next_obs"},
+    )
+    stacks = _stacks()
+    for done in _episodes(rows):
+        n = len(done)
+        buffer.add(obs=stacks[:n], next_obs=stacks[1 : n + 1], act=np.zeros(n), rew=np.ones(n), done=done)
+        buffer.on_episode_end()
+    buffer.update_priorities(np.arange(rows), _priorities(rows))
+    return Peer("cpprb", lambda batch_size: buffer.sample(batch_size, beta=0.5)["indexes"], buffer.update_priorities)
+
+
+def _tianshou(rows: int) -> Peer:
+    data: Any = import_module("tianshou.data")
+    buffer = data.PrioritizedReplayBuffer(
+        rows, alpha=0.5, beta=0.5, stack_num=4, ignore_obs_next=True, save_only_last_obs=True
+    )
+    stacks = np.moveaxis(_stacks(), -1, 1)  # [rows + 3, 4, 84, 84]
+    for done in _episodes(rows):
+        for t, last in enumerate(done):
+            row = {"obs": stacks[t], "obs_next": stacks[t + 1], "act": 0, "rew": 1.0, "info": {}}
+            buffer.add(data.Batch(**row, terminated=last, truncated=False))
+    buffer.update_weight(np.arange(rows), _priorities(rows))
+    return Peer("tianshou", lambda batch_size: buffer.sample(batch_size)[1], buffer.update_weight)
+
+
+class NumpyTree:
+    """Sums priorities as most implementations do: binary, in a NumPy array, a level of a batch at a time."""
+
+    def __init__(self, leaves: int) -> None:
+        self._first = 1 << (leaves - 1).bit_length()
+        self._nodes = np.zeros(2 * self._first)
+
+    def update(self, leaves: Array, priorities: Array) -> None:
+        """Write priorities [B] of leaves [B] and recompute the sums above them."""
+        nodes = leaves + self._first
+        self._nodes[nodes] = priorities
+        while nodes[0] > 1:
+            nodes //= 2
+            self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]

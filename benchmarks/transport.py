@@ -13,34 +13,40 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
 from benchmarks.harness import Comparison, Work, beside_first, compare
 from benchmarks.processes import RedisServer
-from benchmarks.transport_writer import NAME, RUN
+from benchmarks.workloads import ATARI, GAMES, SPEC, random_chunks
 from rainbow_iqn_apex.common.checkout import ROOT
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.run_client import RunOver
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
+from rainbow_iqn_apex.programs.process import prepare_processor
 
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game
 _REPORT_S = 0.02  # as often as a learner reports and trims
 _READY_S = 120.0  # longest until all writers have written
 _WANTED = 100_000  # transitions a second through Redis
+_NAME = "benchmark"
+_RUN = "run"
+_STATE_BYTES = 40_000  # what an actor's state takes
+_UNREAD = 1024  # messages that the learner has not read yet, at most: it reports each second how many it has read
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,8 @@ def _running(writers: int, games: int) -> Iterator[System]:
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
         client = stack.enter_context(closing(connect("127.0.0.1", server.port)))
-        learner = stack.enter_context(LearnerClient(client, NAME, {}, writers))
-        learner.lead(RUN)
+        learner = stack.enter_context(LearnerClient(client, _NAME, {}, writers))
+        learner.lead(_RUN)
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
         inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
         learner.write_progress("running", 0, 0, inbox.read)
@@ -159,6 +165,26 @@ def _start_writers(stack: ExitStack, writers: int, games: int, port: int) -> Non
         (folder / f"{number:03}").write_bytes(encode_message(chunk))
     for actor in range(writers):
         words = [str(word) for word in (folder, port, actor, _COMMIT)]
-        process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport_writer", *words], cwd=ROOT)
+        process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport", *words], cwd=ROOT)
         stack.callback(process.wait)
         stack.callback(process.kill)
+
+
+def write(folder: Path, port: int, actor: int, chunks: int) -> None:
+    """Append chunks that were made before, so many at once, until the learner is gone."""
+    made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
+    server = connect("127.0.0.1", port)
+    state = np.random.default_rng(0).bytes(_STATE_BYTES)
+    with ActorClient(server, _NAME, _RUN, actor, threading.Event()) as client, suppress(RunOver):
+        for at in itertools.count(step=chunks):
+            client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
+            client.record()
+            while client.unread() > _UNREAD:
+                client.record()
+                time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    prepare_processor()  # as actors do: pages of freed memory would be faulted in for each chunk again
+    folder, *numbers = sys.argv[1:]
+    write(Path(folder), *map(int, numbers))

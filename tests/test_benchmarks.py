@@ -16,14 +16,11 @@ import torch
 
 from benchmarks import harness
 from benchmarks.__main__ import TABLE
-from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Rate, Work, compare, table
-from benchmarks.learning_plot import LAST, MOST, curve, draw
-from benchmarks.learning_report import comparison, report, welch
-from benchmarks.learning_runs import summary, thinned
-from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
-from benchmarks.peer_tasks import PEERS, PeerRun
-from benchmarks.policies import play, random_policy
+from benchmarks.learning import comparison, play, random_policy, report, summary, thinned, welch
+from benchmarks.plots import LAST, MOST, curve, draw
+from benchmarks.tasks import CONFIGURATIONS, GAMES, PEERS, TASKS, PeerRun, environment_of
+from benchmarks.workloads import random_chunks
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Discrete
 from rainbow_iqn_apex.memory.messages import encode_message

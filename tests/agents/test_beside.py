@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.works import update_work
+from benchmarks.workloads import update_work
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.beside import beside
 from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d

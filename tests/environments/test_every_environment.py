@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from benchmarks.policies import random_action
+from benchmarks.learning import random_action
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environment

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from benchmarks.policies import random_action
+from benchmarks.learning import random_action
 from rainbow_iqn_apex.environments.gymnasium.spaces import Actions, actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.environment_spec import (

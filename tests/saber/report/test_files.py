@@ -24,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 DRAW = """
 import hashlib
 from pathlib import Path
-from benchmarks.learning_plot import STYLE
+from benchmarks.plots import STYLE
 from rainbow_iqn_apex.saber.report.svg import Figure, drawing_style
 from rainbow_iqn_apex.saber.report.svg import to_svg
 axis = {"title": {"text": "x"}, "range": [0.0, 4.0]}

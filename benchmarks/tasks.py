@@ -3,9 +3,10 @@
 A task is an Atari game, or one of TASKS by its name.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from benchmarks.learning_plot import LAST
+from benchmarks.plots import LAST
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.saber.games import check_game
 
@@ -132,3 +133,64 @@ def environment_of(task: str) -> EnvironmentSettings:
 def options_of(task: str) -> list[str]:
     """Return the options that choose a task."""
     return ["--env", TASKS[task]] if task in TASKS else ["--game", task]
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """Names one algorithm on one task; `ours` is the configuration to compare with, if there is one."""
+
+    algorithm: str
+    steps: int
+    hyperparameters: dict[str, Any]
+    ours: str | None = None
+    environments: int = 1
+    normalises: bool = False  # observations and rewards, by VecNormalize
+    episodes: int = 100  # the last ones, which make the score
+
+
+_MUJOCO = PeerRun(
+    "PPO",
+    1_000_000,
+    {
+        "n_steps": 2048,
+        "batch_size": 64,
+        "gae_lambda": 0.95,
+        "gamma": 0.99,
+        "n_epochs": 10,
+        "ent_coef": 0.0,
+        "learning_rate": ["linear", 3e-4],
+        "clip_range": 0.2,
+        "vf_coef": 0.5,
+        "max_grad_norm": 0.5,
+    },
+    ours="ppo-mujoco",
+    normalises=True,
+)
+# The zoo trains PPO on Pendulum for 100 000 steps; these are as many as ours has.
+PEERS: dict[str, dict[str, PeerRun]] = {
+    "sb3-ppo": {
+        "pendulum": PeerRun(
+            "PPO",
+            200_000,
+            {
+                "n_steps": 1024,
+                "gae_lambda": 0.95,
+                "gamma": 0.9,
+                "n_epochs": 10,
+                "ent_coef": 0.0,
+                "learning_rate": 1e-3,
+                "clip_range": 0.2,
+                "use_sde": True,
+                "sde_sample_freq": 4,
+            },
+            ours="ppo-pendulum",
+            environments=4,
+        ),
+        "halfcheetah": _MUJOCO,
+        "inverted_pendulum": replace(_MUJOCO, steps=200_000),
+    },
+    "sb3-sac": {
+        "pendulum": PeerRun("SAC", 20_000, {"learning_rate": 1e-3}, ours="sac-pendulum", episodes=20),
+        "halfcheetah": PeerRun("SAC", 50_000, {"learning_starts": 10_000}, ours="sac-mujoco", episodes=20),
+    },
+}
