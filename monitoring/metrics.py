@@ -3,7 +3,9 @@
 Any other name is an error.
 """
 
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
@@ -29,7 +31,7 @@ class Metric:
 # Upper bounds of a histogram's bins, four a decade; the last bin has what lies above.
 PRIORITY_BOUNDS = tuple(10 ** (quarter / 4) for quarter in range(-16, 13))
 
-_ROLLOUT = (
+_ALL = (
     Metric(
         "rollout/ep_rew_mean",
         "score",
@@ -41,22 +43,16 @@ _ROLLOUT = (
     Metric("eval/mean_reward", "score", "mean of the newest 100 episodes of evaluation actors"),
     Metric("eval/mean_ep_length", "agent steps", "mean length of these episodes"),
     Metric("eval/episodes", "episodes", "episodes of evaluation actors in their log", "counter"),
-)
-_TIME = (
     Metric("time/total_timesteps", "agent steps", "played by all actors", "counter"),
     Metric("time/frames", "frames", "of the environments: agent steps times action repeat", "counter"),
     Metric("time/steps_per_second", "agent steps/s", "played by all actors"),
     Metric("time/fps", "frames/s", "of the environments of all actors"),
     Metric("time/progress", "share", "of T-max that is learned"),
     Metric("time/remaining", "s", "until T-max, at the speed of the last minutes"),
-)
-_LEARNER = (
     Metric("train/timesteps", "agent steps", "that all updates stand for: the learner's T", "counter"),
     Metric("train/n_updates", "updates", "steps of the optimiser since the learner began", "counter"),
     Metric("train/updates_per_second", "updates/s", "made"),
     Metric("train/version", "versions", "of the weights, the newest published", "counter"),
-)
-_TRAIN = (
     Metric("train/loss", "loss", "mean of the last updates"),
     Metric("train/value", "discounted return", "mean estimate of the sampled rows (--trust-threshold: of the trusted)"),
     Metric("train/gradient_norm", "norm", "of the networks' gradients, before they are clipped"),
@@ -85,8 +81,6 @@ _TRAIN = (
         "versions",
         "from the weights that acted last in a chunk to those that learn, at most",
     ),
-)
-_BUFFER = (
     Metric(
         "buffer/rows",
         "agent steps",
@@ -96,40 +90,34 @@ _BUFFER = (
     Metric("buffer/sampled_age", "agent steps", "between the newest row and a sampled one, on average"),
     Metric("buffer/samples_per_insert", "rows", "learned from for each row that was inserted"),
     Metric("buffer/priorities", "priority", "of rows in the replay, a sample of 10 000", "histogram"),
-)
-_LOOPS = tuple(
-    Metric(f"share/{part}", "share", f"of the process's time in which it {does}")
-    for part, does in {
-        "take_in": "takes experience into the replay or queue, and episodes into the log",
-        "sample": "draws batches",
-        "update": "makes updates",
-        "publish": "hands over weights and writes the run's record",
-        "save": "saves, plots and reports",
-        "act": "computes actions",
-        "environment": "steps its environments",
-        "play": "plays an episode, acting and environment together",
-        "pack": "cuts rows into chunks",
-        "send": "sends experience and its state",
-        "pull": "fetches weights",
-        "wait": "waits for other processes, and for a Redis server that does not answer",
-        "other": "does anything else",
-    }.items()
-)
-_ACTORS = (
+    *(
+        Metric(f"share/{part}", "share", f"of the process's time in which it {does}")
+        for part, does in {
+            "take_in": "takes experience into the replay or queue, and episodes into the log",
+            "sample": "draws batches",
+            "update": "makes updates",
+            "publish": "hands over weights and writes the run's record",
+            "save": "saves, plots and reports",
+            "act": "computes actions",
+            "environment": "steps its environments",
+            "play": "plays an episode, acting and environment together",
+            "pack": "cuts rows into chunks",
+            "send": "sends experience and its state",
+            "pull": "fetches weights",
+            "wait": "waits for other processes, and for a Redis server that does not answer",
+            "other": "does anything else",
+        }.items()
+    ),
     Metric("actor/steps", "agent steps", "of this actor, over all its environments", "counter"),
     Metric("actor/steps_per_second", "agent steps/s", "of this actor"),
     Metric("actor/episodes", "episodes", "finished since the process began", "counter"),
     Metric("actor/version", "versions", "of the weights that act", "counter"),
     Metric("actor/unread", "messages", "of this actor that the learner had not read when the actor last looked"),
-)
-_INFERENCE = (
     Metric("inference/clients", "actors", "that ask this inference server"),
     Metric("inference/requests", "requests", "that it has answered", "counter"),
     Metric("inference/batch", "environments", "computed together, mean of the newest 1000 batches"),
     Metric("inference/latency", "s", "from when the server reads a request to its answer, median of the newest 1000"),
     Metric("inference/slowest", "s", "the same, exceeded by one in a hundred"),
-)
-_SYSTEM = (
     Metric("process/memory", "bytes", "resident in memory"),
     Metric("process/cpu", "cores", "in use"),
     Metric("process/gpu_memory", "bytes", "of the GPU that PyTorch holds"),
@@ -149,16 +137,12 @@ _SYSTEM = (
         "counter",
     ),
 )
-
-METRICS = {
-    metric.name: metric
-    for metric in (*_ROLLOUT, *_TIME, *_LEARNER, *_TRAIN, *_BUFFER, *_LOOPS, *_ACTORS, *_INFERENCE, *_SYSTEM)
-}
+METRICS = {metric.name: metric for metric in _ALL}
 
 _TAG = "train/"  # before the names of an agent's metrics
 MOST_TAGS = 60  # metrics of an agent
 _LONGEST_TAG = 60  # characters
-_TAKEN = {metric.name for metric in _LEARNER}
+_COUNTED = {"train/timesteps", "train/n_updates", "train/updates_per_second", "train/version"}  # by the learner
 
 
 class Tags:
@@ -174,7 +158,7 @@ class Tags:
         return self._tags.get(name)
 
     def _free(self, tag: str) -> str:
-        taken = _TAKEN.union(self._tags.values())
+        taken = _COUNTED.union(self._tags.values())
         endings = ("" if number == 1 else f"_{number}" for number in count(1))
         tags = (tag[: _LONGEST_TAG - len(ending)] + ending for ending in endings)
         return next(tag for tag in tags if tag not in taken)
@@ -205,6 +189,30 @@ def check_names(names: set[str]) -> None:
     """Raise ValueError for names that are no metrics."""
     if unknown := sorted(names.difference(known(names))):
         raise ValueError(f"no such metrics: {', '.join(map(ascii, unknown))}; monitoring/metrics.py lists them")
+
+
+class Rate:
+    """Averages the growth of a counter over the last seconds."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def per_second(self, count: float) -> float | None:
+        """Note a count of this moment, and return the growth per second; None until it has grown.
+
+        What comes before the first growth, such as a wait for others to start, does not count. A count that falls, as
+        of a learner that goes back to its checkpoint, begins again.
+        """
+        now = self._clock()
+        if self._seen and (count < self._seen[-1][1] or (len(self._seen) == 1 and count == self._seen[0][1])):
+            self._seen.clear()
+        self._seen.append((now, count))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - self._seconds:
+            self._seen.popleft()
+        (began, first), (ended, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (ended - began) if ended > began else None
 
 
 def table() -> str:

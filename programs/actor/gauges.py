@@ -8,8 +8,8 @@ from rainbow_iqn_apex.environments.scores import SCORE_EPISODES
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.messages import Episode, Message
-from rainbow_iqn_apex.monitoring.rate import Rate
-from rainbow_iqn_apex.monitoring.reporter import Reading
+from rainbow_iqn_apex.monitoring.metrics import Rate
+from rainbow_iqn_apex.monitoring.report import Reading
 
 PARTS = ("other", "act", "environment", "pack", "send", "pull", "wait")  # of an actor's clock
 _RATE_S = 30.0  # over which the speed is averaged

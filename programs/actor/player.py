@@ -11,11 +11,10 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.leases import ExpectedActors
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.monitoring.report import EventLog, Role
-from rainbow_iqn_apex.monitoring.reporter import Reporter
+from rainbow_iqn_apex.monitoring.report import EventLog, Reporter, Role
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
-from rainbow_iqn_apex.monitoring.viewer import Viewer
+from rainbow_iqn_apex.monitoring.view import Viewer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
 from rainbow_iqn_apex.programs.common import CodeWatch, failure_of, launch_command, run_keys
 

@@ -21,8 +21,7 @@ from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, this_host
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
+from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
 from rainbow_iqn_apex.programs.common import CodeWatch, joined, launch_command, run_keys, temporary_environment
 from rainbow_iqn_apex.programs.inference.computing import Forms

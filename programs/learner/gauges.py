@@ -27,9 +27,8 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring import formats
-from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, PRIORITY_BOUNDS, Tags
-from rainbow_iqn_apex.monitoring.rate import Rate
-from rainbow_iqn_apex.monitoring.reporter import Reading
+from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, PRIORITY_BOUNDS, Rate, Tags
+from rainbow_iqn_apex.monitoring.report import Reading
 from rainbow_iqn_apex.monitoring.terminal import scores
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.evaluation.settings import RULES

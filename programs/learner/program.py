@@ -33,7 +33,7 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.memory.rows import DTYPES
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
-from rainbow_iqn_apex.monitoring.reporter import Reporter
+from rainbow_iqn_apex.monitoring.report import Reporter
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, path_of
 from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, FilmReader, InThread, RunInfo, Sink
 from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles, read_shown

@@ -17,8 +17,7 @@ from rainbow_iqn_apex.memory.broker.reports import FilmStore, ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.scripts import Scripts, last_sequence
 from rainbow_iqn_apex.memory.messages import Episode, RoundEnd, decode_message
-from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
+from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
 from tests.conftest import RedisServer
 
 

@@ -25,10 +25,8 @@ from rainbow_iqn_apex.memory.broker.record import find_runs
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewListener
 from rainbow_iqn_apex.memory.broker.scripts import Scripts
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
-from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
-from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, encode
-from rainbow_iqn_apex.monitoring.viewer import Viewer
+from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
+from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, Viewer, encode
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.memory.guarded import Guarded, lead, send

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.common.loop_clock import LoopClock, Shares
-from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, Tags, check_names, is_given, known, table
-from rainbow_iqn_apex.monitoring.rate import Rate
+from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, Rate, Tags, check_names, is_given, known, table
 
 PARTS = ("other", "act", "send", "wait")
 

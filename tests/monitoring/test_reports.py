@@ -14,19 +14,20 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
-from rainbow_iqn_apex.monitoring import reporter
+from rainbow_iqn_apex.monitoring import report
 from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import (
     MAX_BYTES,
     MAX_EVENTS,
     Event,
     EventLog,
+    Reading,
     Report,
+    Reporter,
     ReportError,
     decode,
     encode,
 )
-from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, parse
 from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, Guarded, Moment, Sink
 from tests.conftest import RedisServer
@@ -103,7 +104,7 @@ def test_metrics_that_an_agent_names_are_as_many_as_it_may_have() -> None:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporter, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(report, "INTERVAL_S", 0.05)
 
 
 def reports(client: Client, keys: Keys, actor: int | None = 3) -> list[Report]:

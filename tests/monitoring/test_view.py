@@ -12,10 +12,8 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewListener
 from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES as MOST_OF_A_REPORT
-from rainbow_iqn_apex.monitoring.report import EventLog
-from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
-from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, decode, encode
-from rainbow_iqn_apex.monitoring.viewer import Viewer
+from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
+from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, Viewer, decode, encode
 from tests.deadline import wait_until
 
 Numbers = tuple[float, ...]

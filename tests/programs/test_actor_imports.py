@@ -11,7 +11,7 @@ from rainbow_iqn_apex.agents.policy import ActorOutput, Policy
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.monitoring.process import ProcessUse
+from rainbow_iqn_apex.monitoring.report import ProcessUse
 from rainbow_iqn_apex.programs.actor import evaluation, policies, program
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode

@@ -59,7 +59,6 @@ REPORTS = changed(REPORT, {
 # --- views ---
 
 FRAME = np.arange(84 * 84, dtype=np.uint8).reshape(84, 84)
-FRACTIONS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def _view(seen: Array, *more: Any, **parts: Any) -> dict[str, Any]:
@@ -69,9 +68,7 @@ def _view(seen: Array, *more: Any, **parts: Any) -> dict[str, Any]:
 
 VIEW = _view(FRAME, "atoms", (1.0, -2.5), None, (-1.0, 0.0, 1.0), ((0.25, 0.5, 0.25), (1.0, 0.0, 0.0)))
 ARM = _view(np.zeros(3, np.float32), parts=(Part("arm", 0, 2), Part("goal", 2, 3)))
-INTERVALS = _view(FRAME, "intervals", (0.5,), 0.5, FRACTIONS, ((0.1, 0.2, 0.5, 0.6, 0.7),))
 CHOICES = _view(FRAME, "choices", (0.25, 0.75, 1.0), 0.5, (2.0, 1.0))
-OTHER_CURVES, OTHER_SUM = "no curve for each action", "counts that do not add up"
 
 
 def _small(height: int, width: int, pixels: object) -> dict[str, Any]:
@@ -82,9 +79,6 @@ VIEWS: Refused = {
     **changed(VIEW, {
         OTHER_FIELDS: [{"more": 1}],
         r"\(no JSON\)": [{"step": math.nan}],
-        OTHER_CURVES: [
-            {"actions": [1]}, {"places": [1.0] * 9}, {"curves": [[1, 2, 3]]}, {"curves": [[1, 2], [1, 2]]},
-        ],
         r"at `\$\.frame.height`": [_small(10**9, 1, "")],
         r"at `\$\.frame.pixels`": [_small(1, 3, 7)],
         "a frame of another size": [_small(2, 2, "AAAA")],
@@ -94,20 +88,9 @@ VIEWS: Refused = {
             field("numbers", [1.0] * 1000, None), field("more_numbers", "1"), field("more_actions", None),
             field("frame", []),
         ]),
-        "other quantiles": [{"kind": "intervals"}],
-        OTHER_SUM: [{"kind": "choices"}],
     }),
     **changed(ARM, dict([field("parts", {}, ["arm"], [["arm"]], [[1, 3]], [["arm", "3"]], [["x" * 81, 3]])])),
-    rf"{OTHER_SUM}\)": [
-        *(ARM | {"parts": parts} for parts in (
-            [["arm", 2]], [["arm", 1.5], ["goal", 1.5]], [["arm", 4], ["goal", -1]],
-        )),
-        ARM | {"numbers": [1]},
-        *(CHOICES | {"places": places} for places in ([], [2, 2], [1.5, 1.5], [4, -1], [3, 0])),
-    ],
     **changed(CHOICES, dict([field("places", ["3"])])),
-    rf"{OTHER_CURVES}\)": [INTERVALS | {"curves": [[0.1] * 4]}, INTERVALS | {"actions": []}],
-    "other quantiles than": [INTERVALS | {"curves": []}, INTERVALS | {"places": [0.5], "curves": [[0.5]]}],
 }  # fmt: skip
 
 # --- films ---
