@@ -16,9 +16,15 @@ from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import is_there, short_path
 from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
-from rainbow_iqn_apex.environments.entries import EnvId, entries, task_name
 from rainbow_iqn_apex.environments.interface import OwnOptions
-from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, observes_pictures, own_options
+from rainbow_iqn_apex.environments.registry import (
+    ENVIRONMENTS,
+    EnvId,
+    entries,
+    observes_pictures,
+    own_options,
+    task_name,
+)
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import PRESETS, AgentOptions, LearningOptions, preset_of
@@ -115,7 +121,7 @@ class Args(
 
     @property
     def entries(self) -> tuple[EnvId, ...]:
-        """Return the games or environments that the run plays, see `environments/entries.py`."""
+        """Return the games or environments that the run plays, see `environments/registry.py`."""
         return entries(self.env, self.game)
 
     def entry(self, number: int) -> "Args":

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
-from rainbow_iqn_apex.agents.optimisation import OptimisationStep
-from rainbow_iqn_apex.agents.optimisers import Optimiser
+from rainbow_iqn_apex.agents.optimisation import OptimisationStep, Optimiser
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.common.errors import UserError

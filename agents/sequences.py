@@ -7,15 +7,15 @@ Letters: T rows from the first with a full stack on, B batch, E environments, S 
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from rainbow_iqn_apex.agents.devices import select_precision
 from rainbow_iqn_apex.agents.interface import Agent, Setup
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.ops import FIRST
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stacks
-from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.agents.ops.n_step import clip_reward
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
@@ -94,3 +94,25 @@ class SequenceAgent(Agent):
             action=last,
         )
         return inputs, tuple(batch.state[name] for name in _RECURRENT if name in batch.state)
+
+
+class UpdateCounter:
+    """Counts updates, for the target network; snapshots hold the count."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the count."""
+        return {"made": torch.tensor(self.made)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on counting."""
+        self.made = int(state["made"])
+
+    def count(self, period: int, target: nn.Module, network: nn.Module) -> None:
+        """Count an update; after every `period` of them, copy the weights of the network to the target."""
+        self.made += 1
+        if self.made % period == 0:
+            with torch.no_grad():
+                torch._foreach_copy_(list(target.parameters()), list(network.parameters()))

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.harness import Work
 from benchmarks.workloads import CPU, FRAMES, act_work, learner, update_work
-from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.agents.devices import select_precision
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.common.errors import UserError

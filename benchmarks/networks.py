@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from benchmarks.harness import Comparison, Work, compare, one_thread
 from benchmarks.workloads import CPU, PERIOD, act_work, learner, product_work, update_work
-from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
+from rainbow_iqn_apex.agents.devices import computes_in_bfloat16
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.args import Args
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from benchmarks.harness import Work
+from rainbow_iqn_apex.agents.devices import computes_in_bfloat16
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment

@@ -3,8 +3,13 @@
 Environments of other packages need no line: `--env package.module:make` names a function of `EnvironmentSettings` and a
 seed that returns an `Environment`. So does an entry point of the group `rainbow_iqn_apex.environments`; what follows a
 colon after its name is the environment's own, as in gymnasium:<id>.
+
+A run plays one entry or several. --game pong,breakout lists games of Atari; --env gymnasium:CartPole-v1,Acrobot-v1 is
+gymnasium:CartPole-v1 and gymnasium:Acrobot-v1. All entries have the same observations, actions and options. Actor i
+plays entry i mod n. Evaluation actor j plays its episode k in entry j + k mod n, so that it plays all in turn.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -14,11 +19,11 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import fault_of
-from rainbow_iqn_apex.environments.dmlab.levels import ALL, DMLAB30
-from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
+from rainbow_iqn_apex.environments.dmlab.options import ALL, DMLAB30, DmlabOptions
 from rainbow_iqn_apex.environments.football.options import FootballOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
@@ -79,7 +84,7 @@ ENVIRONMENTS = {
     "gymnasium-vector": Entry(
         "rainbow_iqn_apex.environments.gymnasium_vector.environment:GymnasiumVectorEnvironment",
         example="CartPole-v1",
-        vector="rainbow_iqn_apex.environments.gymnasium_vector.vector:GymnasiumVector",
+        vector="rainbow_iqn_apex.environments.gymnasium_vector.environment:GymnasiumVector",
         check=_IN_GYMNASIUM,
     ),
     "vizdoom": Entry(
@@ -93,7 +98,7 @@ ENVIRONMENTS = {
         "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment",
         DmlabOptions,
         "explore_goal_locations_small",
-        check="rainbow_iqn_apex.environments.dmlab.levels:check_level",
+        check="rainbow_iqn_apex.environments.dmlab.options:check_level",
         names_of=lambda name: DMLAB30 if name == ALL else (name,),
         repeats=True,
     ),
@@ -212,3 +217,58 @@ def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
         made.close()
         raise UserError(f"--env: {settings.env} has observations of {dtype}; choose from {', '.join(DTYPES)}")
     return made
+
+
+MOST_ENTRIES = 256
+_NOT_IN_NAMES = re.compile(r"[^\w.-]")
+_LONGEST = 100  # characters of a task, which the names of files hold beside others
+
+
+class EnvId(NamedTuple):
+    """Names what one process plays: `--env` and `--game` of a single environment."""
+
+    env: str
+    game: str
+
+
+@lru_cache
+def entries(env: str, game: str) -> tuple[EnvId, ...]:
+    """Return what `--env` and `--game` list, one or several."""
+    if env == "atari":
+        return tuple(EnvId(env, name) for name in game.split(","))
+    return tuple(EnvId(name, game) for name in listed(env))
+
+
+def task_name(env: str, game: str) -> str:
+    """Return what a run plays in the names of files: of an environment of gymnasium the id, of several games all."""
+    several = len(entries(env, game))
+    name = _joined(env, game)
+    if several > 1 and len(name) > _LONGEST:
+        return f"{task_name(*entries(env, game)[0])[:_LONGEST]}-and-{several - 1}-more"
+    return name
+
+
+def _joined(env: str, game: str) -> str:
+    if outside(env):
+        return _NOT_IN_NAMES.sub("-", env)
+    _, colon, environment = env.partition(":")
+    return _NOT_IN_NAMES.sub("-", environment) if colon else game.replace(",", "-")
+
+
+def evaluated_entry(actor: int, episode: int) -> int:
+    """Return the number, before mod n, of the entry in which an evaluation actor plays its episode."""
+    return actor + episode
+
+
+def entry_of(record: EpisodeRecord, count: int) -> int:
+    """Return the number of the entry, of `count`, in which an episode was played."""
+    is_evaluation = isinstance(record, VersionedRecord)
+    return (evaluated_entry(record.actor, record.episode) if is_evaluation else record.actor) % count
+
+
+def parted(records: Sequence[EpisodeRecord], count: int) -> list[list[EpisodeRecord]]:
+    """Return the episodes of each of `count` entries, in their order."""
+    parts: list[list[EpisodeRecord]] = [[] for _ in range(count)]
+    for record in records:
+        parts[entry_of(record, count)].append(record)
+    return parts

@@ -50,7 +50,9 @@ class ReplayedEnvironment(ABC):
         return self._begin()
 
     def _begin(self) -> Row:
-        self._actions, self.steps, self.end = [], 0, ""
+        self._actions = []
+        self.steps = 0
+        self.end = ""
         row = self.begin(derive_seed(self._seed, self.episode) >> 1)  # simulators written in C accept 31 bits
         self._obs = row.obs
         return row
@@ -71,7 +73,8 @@ class ReplayedEnvironment(ABC):
 
         The actions are uint8 or float32; int32 if one is a choice among more than 256.
         """
-        shape, observation = (len(self._actions), *self.spec.action.field.shape), self.spec.observation
+        shape = (len(self._actions), *self.spec.action.field.shape)
+        observation = self.spec.observation
         return {
             "episode": np.array([self._seed, self.episode], np.int64),
             "actions": np.array(self._actions, _stored(self.spec)).reshape(shape),

@@ -81,7 +81,8 @@ class VectorEnvironment:
 
     def __init__(self, environments: list[Environment]) -> None:
         self.environments = environments
-        self.spec, self.count = environments[0].spec, len(environments)
+        self.spec = environments[0].spec
+        self.count = len(environments)
         self._form = self.spec.observation.shape, np.dtype(self.spec.observation.dtype)
         self._rows: list[Row] = []
         self._scores = [EpisodeScore(environment.action_repeat) for environment in environments]

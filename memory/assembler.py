@@ -77,7 +77,8 @@ class Assembler:
         self._rows += [blank | {"obs": row.obs, "step_type": last} | numbers]
         self._rows += [blank | {"step_type": last}] * (spec.window - kept - 1)
         chunk = self._chunk()
-        self._rows, self._states = begun[max(0, len(begun) - spec.prefix) :], []
+        self._rows = begun[max(0, len(begun) - spec.prefix) :]
+        self._states = []
         self._padding = spec.prefix - len(self._rows)
         return chunk
 

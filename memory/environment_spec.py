@@ -59,7 +59,8 @@ def unpack(field: Field, array: Array) -> list[Array]:
     """Return the arrays [..., *shape] of the kinds that an array [..., n] holds; of one kind, the array itself."""
     if not field.inner:
         return [array]
-    parts, stop = [], 0
+    parts = []
+    stop = 0
     for inner in field.inner:
         start, stop = stop, stop + inner.nbytes
         part = np.ascontiguousarray(array[..., start:stop])

@@ -124,7 +124,8 @@ class RateLimiter:
         """
         if self.crews[-1].nb_actor == nb_actor:
             return self
-        now, before = self.crew_of(first), [crew for crew in self.crews if crew.first_round < first]
+        now = self.crew_of(first)
+        before = [crew for crew in self.crews if crew.first_round < first]
         if not self.synchronize:
             return replace(self, crews=(now._replace(nb_actor=nb_actor),))
         staying = Crew(first, self.steps_before(first), min(now.nb_actor, nb_actor), now.env_steps)

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.buffer import Checkpoint, oldest_of
+from rainbow_iqn_apex.memory.buffer import Checkpoint, RememberingBuffer, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.ring import Ring, tensor_of
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 

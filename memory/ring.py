@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
-from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.memory.segment_tree import importance_weights
 
 
 class Ring:
@@ -40,7 +40,8 @@ class Ring:
     def sample(self, tree: Any, batch_size: int, beta: float | Tensor, generator: torch.Generator) -> Batch:
         """Draw from a tree whose leaf s * samples + i is sample i of the chunk in slot s."""
         indices, probabilities = tree.stratified(batch_size, generator)
-        slots, places = indices // self.spec.samples, self.places(indices)
+        slots = indices // self.spec.samples
+        places = self.places(indices)
         return Batch(
             rows={name: self.gather(name, places) for name in self.rows},
             state={name: tensor[slots] for name, tensor in self.state.items()},

@@ -174,7 +174,8 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], Table]:
         if not (data.startswith(_META) and table_text.endswith(b"}")):
             raise ValueError("it has other parts")
         read = _read_table if len(data) <= MAX_HEADER_BYTES else _read_table.__wrapped__  # which keeps nothing
-        meta, table = json.loads(meta_text), read(table_text[:-1])
+        meta = json.loads(meta_text)
+        table = read(table_text[:-1])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"unreadable header: {error!r}") from error
     if not isinstance(meta, dict):

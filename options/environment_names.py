@@ -2,8 +2,14 @@
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.entries import MOST_ENTRIES, entries, task_name
-from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, find_environment, outside
+from rainbow_iqn_apex.environments.registry import (
+    ENVIRONMENTS,
+    MOST_ENTRIES,
+    entries,
+    find_environment,
+    outside,
+    task_name,
+)
 
 _EXPECTED = "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"
 

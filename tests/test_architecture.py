@@ -1,6 +1,7 @@
 """What may import what, how long things may be, and that bytes from outside never run code."""
 
 import ast
+import importlib
 import re
 import sys
 from collections.abc import Iterator
@@ -312,3 +313,10 @@ def test_the_package_is_made_of_links() -> None:
     # Mutation: a tool that replaces files, such as `perl -pi`, over all of `git ls-files`: two copies of args.py.
     copies = [path.name for path in (ROOT / PACKAGE).iterdir() if not path.is_symlink()]
     assert set(copies) <= {"__init__.py", "__main__.py", "__pycache__"}
+
+
+@pytest.mark.parametrize("folder", sorted({*BELOW, "programs"} - {"args"}))
+def test_a_folder_is_imported_as_a_part_of_the_package_alone(folder: str) -> None:
+    # Mutation: without the check, this loads a second copy of every class.
+    with pytest.raises(ImportError, match=f"^import {PACKAGE}.{folder}: .*$"):
+        importlib.import_module(folder)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.devices import computes_in_bfloat16
 from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, QuantileNetwork
-from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent

@@ -18,10 +18,10 @@ _CHANGE = ["--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
 _READS = [f"--{which}=-all,+dac_read_search" for which in ("inh-caps", "ambient-caps", "bounding-set")]
 _DRAW = """
 import os, torch
-from rainbow_iqn_apex.memory.fast import windows
+from rainbow_iqn_apex.memory.fast import ring
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 try:
-    open(windows.__file__, "a")
+    open(ring.__file__, "a")
 except PermissionError:
     tree = BinaryTree(3)
     tree.set(torch.tensor([1]), torch.tensor([2.0]))

@@ -8,7 +8,7 @@ import pytest
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.entries import EnvId, entry_of, parted, task_name
+from rainbow_iqn_apex.environments.registry import EnvId, entry_of, parted, task_name
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.programs.common import look_at_entries
 from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResults

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.impala.options import MixtureOptions
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture

@@ -2,38 +2,118 @@
 
 Actions are drawn from the policy; a chunk records the logits that they were drawn with. Each chunk is learned from
 once, the oldest first, or with `--replay-mix` together with replayed ones (CLEAR, LASER, IMPACT: `losses.py`).
-Letters: T rows of an unroll, B batch, E environments, A actions, K numbers of a feature vector.
+Letters: T rows of an unroll, B batch, E environments, A actions, F features of the layer before the heads, K numbers of
+a feature vector.
 """
 
 import copy
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from rainbow_iqn_apex.agents.distributions.spec import check_target_entropy
-from rainbow_iqn_apex.agents.impala.features import Features
+from rainbow_iqn_apex.agents.distributions import check_target_entropy
 from rainbow_iqn_apex.agents.impala.losses import Computed, Losses, Played
-from rainbow_iqn_apex.agents.impala.network import PolicyValue, PolicyValueNetwork
 from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
+from rainbow_iqn_apex.agents.networks.core import POLICY_GAIN, VALUE_GAIN, Core, CoreSpec, Inputs, RecurrentState
+from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint
-from rainbow_iqn_apex.agents.ops.traces import Targets
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import RMSProp
+from rainbow_iqn_apex.agents.ops.n_step import clip_reward
+from rainbow_iqn_apex.agents.ops.vtrace import Targets
+from rainbow_iqn_apex.agents.optimisation import Objective, RMSProp
 from rainbow_iqn_apex.agents.policy import DRAWN, Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
-from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
-from rainbow_iqn_apex.agents.target_network import UpdateCounter
+from rainbow_iqn_apex.agents.sequences import SequenceAgent, UpdateCounter, core_spec, state_fields
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
-_LARGEST_SHARE, _PRIORITY_EXPONENT = 0.9, 0.9  # of a sequence's priority (Kapturowski et al. 2019)
+
+class PolicyValue(NamedTuple):
+    """Holds what the network computes of a sequence."""
+
+    log_policy: Tensor  # [T, B, A] log-probabilities
+    value: Tensor  # [T, B]
+    features: Tensor  # [T, B, F] the layer before the heads
+    recurrent: RecurrentState  # after the sequence
+
+
+class PolicyValueNetwork(Network):
+    """Logits of the policy and the value of the state."""
+
+    def __init__(self, spec: CoreSpec, nb_actions: int) -> None:
+        super().__init__()
+        self.core = Core(spec)
+        self.policy = nn.Linear(self.core.nb_features, nb_actions)
+        self.value = nn.Linear(self.core.nb_features, 1)
+        orthogonal(self.core)
+        orthogonal(self.policy, POLICY_GAIN)
+        orthogonal(self.value, VALUE_GAIN)
+
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> PolicyValue:
+        """Return policy, value and features of a sequence, and the recurrent state after it."""
+        features, recurrent = self.core(inputs, recurrent)
+        log_policy = functional.log_softmax(self.policy(features), 2)
+        return PolicyValue(log_policy, self.value(features).squeeze(2), features, recurrent)
+
+
+_PROJECTION_SEED = 0  # all processes of all runs have the same projection
+
+
+class Features:
+    """Computes feature vectors, which elite and attentive replay compare (Sun et al. 2020, AAAI 34).
+
+    They come from the present core, or from a copy of it while a batch is prepared ahead.
+    """
+
+    def __init__(self, core: Core, projected: int, device: torch.device) -> None:
+        self.size = projected or core.nb_features  # K
+        self._core = self._measuring = core
+        self._copy: Core | None = None
+        self._projection = _projection(core.nb_features, projected).to(device) if projected else None
+
+    def of(self, features: Tensor) -> Tensor:
+        """Return the vectors [..., K] float32 of the core's outputs [..., F]."""
+        if self._projection is None:
+            return features
+        return features.matmul(self._projection)
+
+    @torch.inference_mode()
+    def measure(self, inputs: Inputs, recurrent: RecurrentState) -> Tensor:
+        """Return the vectors [T, B, K] of sequences."""
+        features: Tensor = self._measuring(inputs, recurrent)[0]  # [T, B, F]
+        return self.of(features)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Measure with a copy of the present weights meanwhile: another thread may do so while they are updated."""
+        if self._copy is None:
+            self._copy = copy.deepcopy(self._core).requires_grad_(False)
+        with torch.no_grad():
+            torch._foreach_copy_(list(self._copy.parameters()), list(self._core.parameters()))
+        self._measuring = self._copy
+        try:
+            yield
+        finally:
+            self._measuring = self._core
+
+
+def _projection(features: int, numbers: int) -> Tensor:
+    """Return a random matrix [F, K] that keeps lengths on average (Johnson and Lindenstrauss 1984)."""
+    generator = torch.Generator().manual_seed(_PROJECTION_SEED)
+    return torch.randn(features, numbers, generator=generator) / math.sqrt(numbers)
+
+
+_LARGEST_SHARE = 0.9  # of a sequence's priority (Kapturowski et al. 2019), as the next one
+_PRIORITY_EXPONENT = 0.9
 
 
 class Impala(SequenceAgent):
@@ -42,10 +122,13 @@ class Impala(SequenceAgent):
     def __init__(self, setup: Setup) -> None:
         options = setup.own
         assert isinstance(options, ImpalaOptions)
-        self._options, self._learning = options, setup.learning
-        self.generator, self._device = setup.generator, setup.generator.device
+        self._options = options
+        self._learning = setup.learning
+        self.generator = setup.generator
+        self._device = setup.generator.device
         self.buffer = "mixture" if options.mix else "queue"
-        self.mix, self.sampling = options.mix, options.sampling
+        self.mix = options.mix
+        self.sampling = options.sampling
         self.mixing = self if options.mix else None
         length = options.unroll_length
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
@@ -82,7 +165,8 @@ class Impala(SequenceAgent):
             self.parts["entropy_cost"] = self._least_entropy.multiplier
         self._target: PolicyValueNetwork | None = None
         if options.impact_target_period:
-            self._target, self._updates = copy.deepcopy(self.network).requires_grad_(False), UpdateCounter()
+            self._target = copy.deepcopy(self.network).requires_grad_(False)
+            self._updates = UpdateCounter()
             self.parts |= {"target": self._target, "updates": self._updates}
         trained = [*self._learned, *self._multipliers]
         self._rms_prop = RMSProp(
@@ -170,7 +254,8 @@ class Impala(SequenceAgent):
             self._updates.count(self._options.impact_target_period, self._target, self.network)
 
     def _played(self, batch: Batch) -> Played:
-        rows, chosen = slice(self.spec.prefix, None), slice(self.spec.prefix, -1)
+        rows = slice(self.spec.prefix, None)
+        chosen = slice(self.spec.prefix, -1)
         value = batch.rows.get("extras.value")
         return Played(
             self.shown_reward(batch.reward[rows]),

@@ -1,23 +1,176 @@
 """The networks of the Rainbow agents: a convolutional trunk and noisy duelling heads.
 
-Parameter names are those of snapshots in circulation and must not change. Letters: B batch, S stack, F features,
-H hidden units, N quantiles, A actions.
+Parameter names are those of snapshots in circulation and must not change. Letters: B batch, S stack, D embedding,
+F features, H hidden units, N quantiles, A actions.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec, Trunk
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
-from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
-from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 from rainbow_iqn_apex.memory.environment_spec import Field
+
+_AT_ONCE = 2**18  # numbers
+
+
+class NoisyWeight(NamedTuple):
+    """The weight of a noisy layer under factorised noise: mu + sigma · (noise_out ⊗ noise_in), equation 9."""
+
+    mu: Tensor  # [outputs, inputs]
+    sigma: Tensor  # [outputs, inputs]
+    noise_out: Tensor  # [outputs]
+    noise_in: Tensor  # [inputs]
+
+
+def factorised_noise(size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
+    """Draw f(x) = sgn(x) √|x| of `size` standard normal x: one factor of factorised noise (equations 10 and 11).
+
+    Args:
+        size: the number of a layer's inputs, or of its outputs.
+        generator: of the same device.
+        device: where the result lives.
+
+    Returns:
+        [size] float32.
+    """
+    x = torch.randn(size, generator=generator, device=device)  # [size]
+    return x.sign() * x.abs().sqrt()
+
+
+def effective_weight(layers: Sequence[NoisyWeight], dtype: torch.dtype) -> Tensor:
+    """Return weights of several noisy layers with equally many inputs under their noise, stacked, in `dtype`.
+
+    Gradients flow into mu and sigma. The outer products of the noise are never made, neither here nor in the backward
+    pass: for large layers reading and writing them would cost more than all the arithmetic.
+
+    Returns:
+        [Σ outputs, inputs], the first layer's rows first.
+    """
+    stacked: Tensor = _EffectiveWeight.apply(dtype, *(tensor for layer in layers for tensor in layer))  # type: ignore[no-untyped-call]
+    return stacked
+
+
+class _EffectiveWeight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> Tensor:
+        layers = _layers(tensors)
+        sizes = [len(layer.mu) for layer in layers]
+        stacked = layers[0].mu.new_empty((sum(sizes), layers[0].mu.shape[1]), dtype=dtype)
+        for layer, rows in zip(layers, torch.split(stacked, sizes), strict=True):
+            _write(layer, rows)
+        ctx.save_for_backward(*(noise for layer in layers for noise in (layer.noise_out, layer.noise_in)))
+        return stacked
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        noises = ctx.saved_tensors
+        outs, ins = noises[::2], noises[1::2]
+        gradients: list[Tensor | None] = [None]
+        for rows, noise_out, noise_in in zip(torch.split(gradient, [len(out) for out in outs]), outs, ins, strict=True):
+            of_sigma = (rows * noise_in).mul_(noise_out[:, None])  # [outputs, inputs] in the noise's precision
+            gradients += [rows.to(noise_in.dtype), of_sigma, None, None]
+        return tuple(gradients)
+
+
+def _write(layer: NoisyWeight, rows: Tensor) -> None:
+    """Write the effective weight into `rows`, on a CPU in pieces that stay in its cache."""
+    at_once = max(1, _AT_ONCE // rows.shape[1]) if rows.device.type == "cpu" else len(rows)
+    parts = (torch.split(tensor, at_once) for tensor in (rows, layer.mu, layer.sigma, layer.noise_out[:, None]))
+    for out, mu, sigma, noise_out in zip(*parts, strict=True):
+        noisy = sigma * layer.noise_in  # [outputs, inputs]
+        out.copy_(torch.addcmul(mu, noisy, noise_out, out=noisy))
+
+
+def _layers(tensors: tuple[Tensor, ...]) -> list[NoisyWeight]:
+    return [NoisyWeight(*tensors[i : i + 4]) for i in range(0, len(tensors), 4)]
+
+
+def modulated_hidden(
+    cosines: Tensor, embed_weight: Tensor, embed_bias: Tensor, features: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    """Compute relu(W · (relu(E · cos + e) ⊙ features) + b): features modulated by embedded quantile fractions.
+
+    These are equation 4's φ of IQN (arXiv 1806.06923), the Hadamard product, and a hidden layer.
+
+    Written by hand because its temporaries [N · B, F] are the largest of an update: as few of them as possible, and
+    changed in place.
+
+    Args:
+        cosines: [N * B, D], quantile-major: row n · B + b.
+        embed_weight: [F, D].
+        embed_bias: [F].
+        features: [B, F].
+        weight: [H, F].
+        bias: [H].
+
+    Returns:
+        [N * B, H], of the same dtype as all arguments.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    check_shapes(
+        cosines=(cosines, "N*B D"),
+        embed_weight=(embed_weight, "F D"),
+        embed_bias=(embed_bias, "F"),
+        features=(features, "B F"),
+        weight=(weight, "H F"),
+        bias=(bias, "H"),
+    )
+    if len(cosines) % len(features):
+        raise ValueError(f"{len(cosines)} rows are not whole quantiles of {len(features)} samples")
+    tensors = (cosines, embed_weight, embed_bias, features, weight, bias)
+    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    hidden: Tensor = _ModulatedHidden.apply(learns, *tensors)  # type: ignore[no-untyped-call]
+    return hidden
+
+
+class _ModulatedHidden(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        learns: bool,
+        cosines: Tensor,
+        embed_weight: Tensor,
+        embed_bias: Tensor,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+    ) -> Tensor:
+        embedded = torch.addmm(embed_bias, cosines, embed_weight.t()).relu_()  # [N * B, F]
+        by_sample = embedded.view(-1, *features.shape)  # [N, B, F]
+        if not learns:
+            modulated = by_sample.mul_(features).view_as(embedded)
+            # The weight stands first: with few rows a CPU is faster so.
+            return torch.addmm(bias[:, None], weight, modulated.t()).relu_().t()  # [N * B, H]
+        modulated = (by_sample * features).view_as(embedded)  # [N * B, F]
+        hidden = torch.addmm(bias, modulated, weight.t()).relu_()  # [N * B, H]
+        ctx.save_for_backward(cosines, features, weight, embedded, modulated, hidden)
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        cosines, features, weight, embedded, modulated, hidden = ctx.saved_tensors
+        gradient = torch.ops.aten.threshold_backward(gradient, hidden, 0)  # [N * B, H]
+        of_weight, of_bias = gradient.t() @ modulated, gradient.sum(0)
+        flowing = gradient @ weight  # [N * B, F]
+        of_features = torch.mul(flowing, embedded, out=modulated).view(-1, *features.shape).sum(0)
+        flowing.view(-1, *features.shape).mul_(features)
+        torch.ops.aten.threshold_backward.grad_input(flowing, embedded, 0, grad_input=flowing)
+        of_embed_weight, of_embed_bias = flowing.t() @ cosines, flowing.sum(0)
+        return None, None, of_embed_weight, of_embed_bias, of_features, of_weight, of_bias
 
 
 class NoisyLinear(nn.Module):
@@ -129,15 +282,22 @@ class DuellingNetwork(Network):
     def __init__(self, spec: NetworkSpec, outputs: int) -> None:
         super().__init__()
         self.nb_actions = spec.nb_actions
-        self._outputs, self._hidden_size = outputs, spec.hidden_size
-        self._precision, self._is_noisy = spec.precision, spec.noisy_std > 0
+        self._outputs = outputs
+        self._hidden_size = spec.hidden_size
+        self._precision = spec.precision
+        self._is_noisy = spec.noisy_std > 0
         kind = spec.architecture
         trunk = Trunk(
             EncoderSpec(
-                spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, pool=spec.pool,
+                spec.observation,
+                spec.stack,
+                kind,
+                spec.hidden_size,
+                spec.precision,
+                pool=spec.pool,
                 spectral_norm=spec.spectral_norm,
             )
-        )  # fmt: skip
+        )
         self._trunk = (trunk,)  # in a tuple, as its weights are parameters under other names
         for name, module in _published_names(trunk, kind).items():
             setattr(self, name, module)

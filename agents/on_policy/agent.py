@@ -12,23 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec, check_target_entropy
+from rainbow_iqn_apex.agents.distributions import PolicySpec, check_target_entropy, inspection_of
 from rainbow_iqn_apex.agents.interface import Setup, Update
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
-from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions
-from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork
+from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions, RoundRows, estimate
+from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork, Reference
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
-from rainbow_iqn_apex.agents.on_policy.reference import Reference
-from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
-from rainbow_iqn_apex.agents.on_policy.statistics import Statistics
-from rainbow_iqn_apex.agents.on_policy.targets import estimate
+from rainbow_iqn_apex.agents.on_policy.statistics import Statistics, discounted_reward
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
-from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.ops.masks import deal_rows, deal_sequences
+from rainbow_iqn_apex.agents.optimisation import Adam, Objective
 from rainbow_iqn_apex.agents.policy import DRAWN, Acted, ActingProtocol, ActorOutput, Inspection
-from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.memory.batch import Batch
@@ -54,17 +48,22 @@ class OnPolicy(SequenceAgent):
     learned = frozenset({"statistics"})
 
     def __init__(self, setup: Setup) -> None:
-        options, learning = setup.own, setup.learning
+        options = setup.own
+        learning = setup.learning
         assert isinstance(options, OnPolicyOptions)
-        self._options, self._learning, self._environment = options, learning, setup.environment
+        self._options = options
+        self._learning = learning
+        self._environment = setup.environment
         self._ranks = setup.ranks
-        self.generator, self._device = setup.generator, setup.generator.device
+        self.generator = setup.generator
+        self._device = setup.generator.device
         self._policy = PolicySpec(setup.environment.action, options.box_policy)
         extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
         self._keeps_raw = isinstance(setup.environment.action, Box)  # discrete ones are the rows' actions
         if self._keeps_raw:
             extras.append(("raw", setup.environment.action.field))
-        length, stack = options.unroll_length, learning.history_length
+        length = options.unroll_length
+        stack = learning.history_length
         state = state_fields(options.lstm_size, setup.environment.action)
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, tuple(extras), state, prioritised=False)
         core = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
@@ -100,7 +99,8 @@ class OnPolicy(SequenceAgent):
         policy = self._policy.distribution(parameters)
         raw = policy.mode() if step is None and not self._options.stochastic else policy.sample(self.generator)
         before = torch.from_numpy(state.get("return", np.zeros(len(rows.reward)))).double()  # [E]
-        arrived, step_type = torch.from_numpy(rows.reward), torch.from_numpy(rows.step_type)  # [E] each
+        arrived = torch.from_numpy(rows.reward)  # [E]
+        step_type = torch.from_numpy(rows.step_type)  # [E]
         discounted = discounted_reward(before, arrived, step_type, self._learning.discount).float().numpy()  # [E]
         extras = {"parameters": parameters.cpu().numpy(), "return": discounted}
         if self._keeps_raw:
@@ -158,7 +158,8 @@ class OnPolicy(SequenceAgent):
         raw = batch.rows.get("extras.raw", batch.action)[rows]  # [T, B, ...]
         parameters = batch.rows["extras.parameters"][rows]  # [T, B, P] of the policy that acted
         log_mu = self._policy.distribution(parameters).log_prob(raw)  # [T, B]
-        log_ratio, value = torch.zeros_like(begun[:-1]), begun
+        log_ratio = torch.zeros_like(begun[:-1])
+        value = begun
         if self._options.fresh_advantages:
             present, value = self._look(inputs, recurrent)  # [T + 1, B, P], [T + 1, B]
             log_ratio = self._policy.distribution(present[:-1]).log_prob(raw) - log_mu  # [T, B]
@@ -198,7 +199,8 @@ class OnPolicy(SequenceAgent):
     def _look(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, Tensor]:
         """Return the present parameters [T, B, P] and values [T, B], a stretch of rows after the other."""
         T, B = inputs.first.shape
-        stretch, found = max(1, _ROWS_AT_ONCE // B), []
+        stretch = max(1, _ROWS_AT_ONCE // B)
+        found = []
         for start in range(0, T, stretch):
             parameters, value, recurrent = self.network(inputs.rows(start, start + stretch), recurrent)
             found.append((parameters, value))

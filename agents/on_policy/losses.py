@@ -1,23 +1,84 @@
-"""The loss of the on-policy family, put together from its options.
+"""What the on-policy family learns of a round: its rows, their advantages and values, and the loss.
 
-Letters: T rows and B batch of an update (or one row of single rows), P parameters of a policy's distribution.
+All of it is put together from the options. Letters: T rows and B sequences of a round, or T rows and B batch of an
+update (perhaps one row of single rows), P parameters of a policy's distribution.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.distributions.distribution import Distribution
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.distributions import Distribution, PolicySpec
+from rainbow_iqn_apex.agents.networks.core import Inputs
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
-from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
+from rainbow_iqn_apex.agents.on_policy.statistics import PopArt
+from rainbow_iqn_apex.agents.ops.losses import (
+    ValueClip,
+    awr_loss,
+    beyond_bounds,
+    ppo_loss,
+    value_loss,
+    vmpo_losses,
+    vpg_loss,
+)
 from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint, PositiveNumber
-from rainbow_iqn_apex.agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
-from rainbow_iqn_apex.agents.ops.popart import PopArt
+from rainbow_iqn_apex.agents.ops.n_step import n_step_targets
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
-from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
+from rainbow_iqn_apex.agents.ops.vtrace import Targets, Thresholds, gae, vtrace
+
+
+class RoundRows(NamedTuple):
+    """Holds what updates read of each row at which an action may have been chosen, [T * B, ...]."""
+
+    inputs: Inputs  # of the network
+    raw: Tensor  # [T * B, ...] sample of the policy that acted, before it became an action
+    parameters: Tensor  # [T * B, P] of that policy
+    log_mu: Tensor  # [T * B] log-probability of raw in that policy
+    value: Tensor  # [T * B] at the round's beginning
+    advantage: Tensor  # [T * B]
+    target: Tensor  # [T * B] of the value
+    learnable: Tensor  # [T * B] bool
+
+    def at(self, places: Tensor) -> "RoundRows":
+        """Return the rows [t, n, ...] at some places [t, n] int64."""
+        inputs, *fields = self
+        return RoundRows(Inputs(*(part[places] for part in inputs)), *(field[places] for field in fields))
+
+    def split(self, sizes: Sequence[int]) -> Iterator["RoundRows"]:
+        """Yield rows [t, n, ...] in parts of these sizes along n: views, as to gather each part anew costs more."""
+        inputs, *fields = self
+        parts = zip(*(part.split_with_sizes(sizes, 1) for part in (*inputs, *fields)), strict=True)
+        for part in parts:
+            yield RoundRows(Inputs(*part[: len(inputs)]), *part[len(inputs) :])
+
+
+def estimate(
+    options: OnPolicyOptions,
+    log_ratio: Tensor,
+    value: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    step_type: Tensor,
+    gamma: float,
+) -> Targets:
+    """Estimate a round's targets; arguments as of `agents.ops.vtrace.vtrace`.
+
+    V-trace's advantages have the importance weight for the policy gradient alone: PPO's loss has a ratio of its own,
+    and V-MPO and AWR weigh rows by how good they were.
+    """
+    arrived = (value, reward, discount, step_type, gamma)
+    if options.advantage == "gae":
+        return gae(*arrived, options.trace_lambda)
+    if options.advantage == "n-step":
+        return n_step_targets(*arrived, options.advantage_steps)
+    rho = options.rho_threshold
+    of_policy = rho if options.policy_loss == "vpg" else None
+    thresholds = Thresholds(rho, options.c_threshold, of_policy, options.trace_lambda)
+    return vtrace(log_ratio, *arrived, thresholds)
+
 
 _START = 1.0  # of learned weights, and of V-MPO's temperature
 _SPEED = 10.0  # of the same
@@ -39,7 +100,10 @@ class Losses(nn.Module):
         self, options: OnPolicyOptions, policy: PolicySpec, generator: torch.Generator, ranks: Ranks = ALONE
     ) -> None:
         super().__init__()
-        self._options, self._policy, self._generator, self._ranks = options, policy, generator, ranks
+        self._options = options
+        self._policy = policy
+        self._generator = generator
+        self._ranks = ranks
         self._bounds = (options.clip_epsilon, options.clip_form == "logarithmic")  # of PPO's ratio
         self.temperature = PositiveNumber(_START, _SPEED) if options.policy_loss == "vmpo" else None
         least_entropy = -options.target_entropy if options.target_entropy else None
@@ -85,7 +149,9 @@ class Losses(nn.Module):
         return metrics
 
     def _policy_loss(self, rows: RoundRows, pi: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
-        options, kept, advantage = self._options, rows.learnable, rows.advantage
+        options = self._options
+        kept = rows.learnable
+        advantage = rows.advantage
         if options.normalise_advantages:
             advantage = normalised(advantage, kept, self._ranks)
         if options.kept_advantages == "positive":

@@ -5,20 +5,25 @@ Pictures go through one torso for both, numbers through two layers of tanh for e
 Letters: T rows, B batch, S stack, P parameters, F features.
 """
 
+import copy
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
+from rainbow_iqn_apex.agents.distributions import PolicySpec
+from rainbow_iqn_apex.agents.networks.core import (
+    POLICY_GAIN,
+    VALUE_GAIN,
+    Core,
+    CoreSpec,
+    Inputs,
+    PolicyHead,
+    RecurrentState,
+)
 from rainbow_iqn_apex.agents.networks.network import Network
-from rainbow_iqn_apex.agents.networks.policy_head import POLICY_GAIN, VALUE_GAIN, PolicyHead
 from rainbow_iqn_apex.agents.networks.trunks import orthogonal
-from rainbow_iqn_apex.agents.ops.popart import PopArt
-from rainbow_iqn_apex.memory.environment_spec import Field
-
-MOST = 10.0  # of a normalised observation's numbers
+from rainbow_iqn_apex.agents.on_policy.statistics import Normaliser, PopArt
 
 
 @dataclass(frozen=True)
@@ -30,26 +35,6 @@ class NetworkSpec:
     policy: PolicySpec
     normalises: bool  # observations that are numbers
     popart: bool
-
-
-class Normaliser(nn.Module):
-    """Brings observations to mean 0 and deviation 1, as far as the learner has seen them, and into -10 to 10.
-
-    Mean and scale are published and saved with the weights that were trained on them. Before the learner has seen
-    anything, bytes are brought to fractions.
-    """
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, observation: Field) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(observation.shape))
-        self.register_buffer("scale", torch.full(observation.shape, observation.scale))
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Normalise observations [..., *shape], as the environment gives them."""
-        return ((obs.float() - self.mean) * self.scale).clamp(-MOST, MOST)
 
 
 class PolicyValueNetwork(Network):
@@ -108,3 +93,26 @@ def _mlp(inputs: int, units: int) -> nn.Sequential:
     layers = nn.Sequential(nn.Linear(inputs, units), nn.Tanh(), nn.Linear(units, units), nn.Tanh())
     orthogonal(layers)
     return layers
+
+
+class Reference(nn.Module):
+    """A copy of the network, replaced by the present one every `period` rounds."""
+
+    def __init__(self, network: PolicyValueNetwork, period: int) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64, device="cpu"))
+        self._period = period
+
+    @torch.no_grad()
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> Tensor:
+        """Return its policy's parameters [T, B, P]; an LSTM goes on from the acting policy's recurrent state."""
+        parameters: Tensor = self.network(inputs, recurrent)[0]
+        return parameters
+
+    def begin_round(self, network: PolicyValueNetwork) -> None:
+        """Count a round that is learned from; the first reference is the policy that a run begins with."""
+        rounds = self.get_buffer("rounds")
+        if rounds % self._period == 0:
+            self.network.load_state_dict(network.state_dict())
+        rounds.add_(1)

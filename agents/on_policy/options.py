@@ -3,21 +3,33 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.round_options import RoundOptions
-from rainbow_iqn_apex.agents.sequence_options import layer_size, stochastic_evaluation
+from rainbow_iqn_apex.agents.sequence_options import RoundOptions, layer_size, stochastic_evaluation
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
 _PICTURES: dict[str, Any] = {
-    "learn_start": 1, "memory_capacity": 2048, "nb_env_per_actor": 8, "max_gradient_norm": 0.5,
+    "learn_start": 1,
+    "memory_capacity": 2048,
+    "nb_env_per_actor": 8,
+    "max_gradient_norm": 0.5,
     "precision": "float32",  # a ratio of two policies needs more digits than bfloat16 has
-}  # fmt: skip
+}
 _VECTORS: dict[str, Any] = {
-    "history_length": 1, "nb_actor": 1,  # also with the preset
-    "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000,
-    "reward_clip": 10.0, "unroll_length": 2048, "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2,
-    "entropy_cost": 0.0, "lr_on_policy": 3e-4, "normalise_observations": True, "normalise_rewards": True,
-}  # fmt: skip
+    "history_length": 1,
+    "nb_actor": 1,  # also with the preset
+    "nb_env_per_actor": 1,
+    "memory_capacity": 4096,
+    "length_actor_buffer": 10_000,
+    "reward_clip": 10.0,
+    "unroll_length": 2048,
+    "epochs": 10,
+    "minibatches": 32,
+    "clip_epsilon": 0.2,
+    "entropy_cost": 0.0,
+    "lr_on_policy": 3e-4,
+    "normalise_observations": True,
+    "normalise_rewards": True,
+}
 
 
 @dataclass(frozen=True)
@@ -70,9 +82,10 @@ class OnPolicyOptions(RoundOptions):
     )
     clip_epsilon: float = option(0.1, "PPO: ratios beyond 1 +- this earn nothing", above=0, most=0.99)
     clip_form: str = option(
-        "symmetric", "PPO's lower bound: 1 - epsilon, or logarithmic: 1 / (1 + epsilon)",
+        "symmetric",
+        "PPO's lower bound: 1 - epsilon, or logarithmic: 1 / (1 + epsilon)",
         choices=("symmetric", "logarithmic"),
-    )  # fmt: skip
+    )
     awr_temperature: float = option(1.0, "AWR's beta", above=0)
     awr_limit: float = option(20.0, "AWR: most that a row weighs", above=0)
     vmpo_epsilon: float = option(0.1, "V-MPO: bound of the temperature's divergence [nats]", above=0)
@@ -96,9 +109,11 @@ class OnPolicyOptions(RoundOptions):
     reference_kl_limit: float = option(0.0, "its weight is learned so that it comes to this [nats]; 0: off", least=0)
     reference_period: int = option(100, "rounds after which the reference becomes the present policy", above=0)
     normalise_observations: bool = option(
-        False, "bring observations that are numbers to mean 0 and deviation 1, as far as the run has seen", shared=True,
+        False,
+        "bring observations that are numbers to mean 0 and deviation 1, as far as the run has seen",
+        shared=True,
         policy=True,
-    )  # fmt: skip
+    )
     normalise_rewards: bool = option(
         False,
         "divide rewards by the deviation of discounted returns, as far as the run has seen; then they are clipped",
@@ -135,9 +150,13 @@ class VmpoOptions(OnPolicyOptions):
     """V-MPO (--agent vmpo; Song et al. 2020, arXiv 1909.12238)"""
 
     _OWN: ClassVar[dict[str, Any]] = {
-        "policy_loss": "vmpo", "kept_advantages": "better-half", "normalise_advantages": False, "kl_cost": 1.0,
-        "kl_limit": 0.01, "entropy_cost": 0.0,
-    }  # fmt: skip
+        "policy_loss": "vmpo",
+        "kept_advantages": "better-half",
+        "normalise_advantages": False,
+        "kl_cost": 1.0,
+        "kl_limit": 0.01,
+        "entropy_cost": 0.0,
+    }
     DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES | _OWN
     VECTORS: ClassVar[dict[str, Any]] = _VECTORS | _OWN
 
@@ -165,8 +184,11 @@ class VtraceOptions(OnPolicyOptions):
     """V-trace's loss on whole rounds (--agent vtrace; Espeholt et al. 2018, arXiv 1802.01561)"""
 
     _OWN: ClassVar[dict[str, Any]] = {
-        "policy_loss": "vpg", "advantage": "vtrace", "trace_lambda": 1.0, "fresh_advantages": True,
+        "policy_loss": "vpg",
+        "advantage": "vtrace",
+        "trace_lambda": 1.0,
+        "fresh_advantages": True,
         "normalise_advantages": False,  # with their mean, rows would count again that their ratio has left out
-    }  # fmt: skip
+    }
     DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES | _OWN
     VECTORS: ClassVar[dict[str, Any]] = _VECTORS | _OWN

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
-from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops.vtrace import Targets
+
+
+def clip_reward(reward: Tensor, limit: float, scale: float = 1.0) -> Tensor:
+    """Return rewards of any shape times `scale`, none beyond +- `limit`; not clipped for the limit 0 (Mnih 2015)."""
+    if scale != 1:
+        reward = reward * scale
+    return reward.clamp(-limit, limit) if limit > 0 else reward
 
 
 class NStep(NamedTuple):

@@ -1,4 +1,4 @@
-"""V-trace: values and advantages of rows that another policy played (Espeholt et al. 2018, arXiv 1802.01561).
+"""V-trace: values and advantages of rows that another policy played (Espeholt et al. 2018, arXiv 1802.01561); and GAE.
 
 Letters: T rows of a sequence, B batch.
 """
@@ -10,7 +10,32 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
-from rainbow_iqn_apex.agents.ops.traces import Targets, accumulate
+
+
+class Targets(NamedTuple):
+    """Targets of a sequence's rows; nothing is learned where `learnable` is false."""
+
+    value: Tensor  # [T, B] v_t, what V_t learns; V_t itself where not learnable
+    advantage: Tensor  # [T, B] of the action; 0 where not learnable
+    learnable: Tensor  # [T, B] bool: rows at which an action was chosen, if they are trusted
+
+
+def accumulate(delta: Tensor, trace: Tensor) -> Tensor:
+    """Compute x_t = delta_t + trace_t x_{t+1} backwards in time, from x_T = 0.
+
+    Args:
+        delta: [T, B].
+        trace: [T, B]; 0 where nothing may come from the next row.
+
+    Returns:
+        [T, B].
+    """
+    following = torch.zeros_like(delta[0])  # [B] x_{t+1}
+    sums = []
+    for t in reversed(range(len(delta))):
+        following = delta[t] + trace[t] * following
+        sums.append(following)
+    return torch.stack(sums[::-1])
 
 
 class Thresholds(NamedTuple):
@@ -55,7 +80,7 @@ def vtrace(
         step_type: [T + 1, B] uint8.
         gamma: the discount of an agent step.
         thresholds: see there.
-        trusted: [T, B] bool, as `agents.ops.replayed.trusted_rows` gives it; None: all rows are.
+        trusted: [T, B] bool, as `agents.impala.losses.trusted_rows` gives it; None: all rows are.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -79,3 +104,38 @@ def vtrace(
         if thresholds.advantage is not None:
             advantage = ratio.clamp(max=thresholds.advantage) * advantage
         return Targets(target, torch.where(learnable, advantage, 0), learnable)
+
+
+def gae(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, trace: float) -> Targets:
+    """Compute GAE(lambda) and the values that it implies, which carry no gradient.
+
+    Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, equation 16).
+
+    Where row t is not LAST, with gamma_t = gamma d_t:
+
+        delta_t = r_{t+1} + gamma_{t+1} V_{t+1} - V_t
+        advantage_t = delta_t + gamma_{t+1} lambda advantage_{t+1}
+        v_t = V_t + advantage_t
+
+    v_t is V-trace's at ratios of 1. Its advantage is not: V-trace takes r_{t+1} + gamma_{t+1} v_{t+1} - V_t, in which
+    the first difference does not decay. Lambda 0 is the one-step difference, 1 the return less the value. A LAST
+    row's target is its own value, as in `vtrace`.
+
+    Args:
+        value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
+        reward: [T + 1, B] that arrived with each row; row 0's is not read.
+        discount: [T + 1, B] that arrived with each row; row 0's is not read.
+        step_type: [T + 1, B] uint8.
+        gamma: the discount of an agent step.
+        trace: lambda.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
+    with torch.no_grad():
+        learnable = step_type[:-1] != LAST  # [T, B]
+        ahead = gamma * discount[1:]  # [T, B]
+        delta = torch.where(learnable, reward[1:] + ahead * value[1:] - value[:-1], 0)  # [T, B]
+        advantage = accumulate(delta, torch.where(learnable, trace * ahead, 0))  # [T, B]
+        return Targets(value[:-1] + advantage, advantage, learnable)

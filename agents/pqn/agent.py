@@ -19,11 +19,9 @@ from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.dealing import deal_rows
-from rainbow_iqn_apex.agents.ops.gae import gae
-from rainbow_iqn_apex.agents.ops.masks import masked_mean
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import RAdam
+from rainbow_iqn_apex.agents.ops.masks import deal_rows, masked_mean
+from rainbow_iqn_apex.agents.ops.vtrace import gae
+from rainbow_iqn_apex.agents.optimisation import Objective, RAdam
 from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.pqn.options import PqnOptions
 from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
@@ -60,8 +58,11 @@ class Pqn(SequenceAgent):
     def __init__(self, setup: Setup) -> None:
         options = setup.own
         assert isinstance(options, PqnOptions)
-        self._options, self._learning, self._ranks = options, setup.learning, setup.ranks
-        self.generator, self._device = setup.generator, setup.generator.device
+        self._options = options
+        self._learning = setup.learning
+        self._ranks = setup.ranks
+        self.generator = setup.generator
+        self._device = setup.generator.device
         length = options.unroll_length
         self.spec = ChunkSpec(setup.learning.history_length, 0, length, 1, length, length, prioritised=False)
         sizes = core_spec(setup, options.architecture, options.hidden_size, 0, length)
@@ -108,7 +109,8 @@ class Pqn(SequenceAgent):
         inputs, _ = self.learning_inputs(batch)  # [T + 1, B, ...]
         rows = slice(self.spec.prefix, None)
         reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]
-        gamma, trace = self._learning.discount, self._options.trace_lambda
+        gamma = self._learning.discount
+        trace = self._options.trace_lambda
         target = gae(self._best(inputs), reward, discount, step_type, gamma, trace).value.flatten()  # [T * B]
         action = batch.action[rows][:-1].long().flatten()  # [T * B]
         flat = Inputs(*(part[:-1].flatten(0, 1) for part in inputs))  # [T * B, ...]

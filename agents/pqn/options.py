@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.agents.round_options import RoundOptions
-from rainbow_iqn_apex.agents.sequence_options import layer_size
+from rainbow_iqn_apex.agents.sequence_options import RoundOptions, layer_size
 from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
 
@@ -14,15 +13,30 @@ class PqnOptions(RoundOptions):
     """PQN (--agent pqn; Gallici et al. 2024, arXiv 2407.04811)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {
-        "learn_start": 1, "memory_capacity": 8192, "nb_env_per_actor": 128, "max_gradient_norm": 10.0,
-        "unroll_length": 32, "epochs": 2, "minibatches": 32,
-    }  # fmt: skip
+        "learn_start": 1,
+        "memory_capacity": 8192,
+        "nb_env_per_actor": 128,
+        "max_gradient_norm": 10.0,
+        "unroll_length": 32,
+        "epochs": 2,
+        "minibatches": 32,
+    }
     VECTORS: ClassVar[dict[str, Any]] = {
-        "history_length": 1, "nb_actor": 1,  # also with the preset
-        "nb_env_per_actor": 32, "memory_capacity": 4096, "length_actor_buffer": 10_000, "unroll_length": 64,
-        "epochs": 4, "minibatches": 16, "hidden_size": 256, "trace_lambda": 0.95, "exploration_end": 0.2,
-        "exploration_steps": 50_000, "lr_PQN": 1e-3, "rate_decay": True,
-    }  # fmt: skip
+        "history_length": 1,
+        "nb_actor": 1,  # also with the preset
+        "nb_env_per_actor": 32,
+        "memory_capacity": 4096,
+        "length_actor_buffer": 10_000,
+        "unroll_length": 64,
+        "epochs": 4,
+        "minibatches": 16,
+        "hidden_size": 256,
+        "trace_lambda": 0.95,
+        "exploration_end": 0.2,
+        "exploration_steps": 50_000,
+        "lr_PQN": 1e-3,
+        "rate_decay": True,
+    }
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
         "hidden_size": (256, "half the width"),

@@ -5,6 +5,7 @@ network's pass, the losses of a batch, and those of an actor's own rows.
 Letters: T rows of a window, B batch, E environments, A actions, n steps.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,24 +14,72 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.devices import select_precision
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
 from rainbow_iqn_apex.agents.networks.network import acting_tensors
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
-from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.ops.n_step import NStep, clip_reward, n_step
+from rainbow_iqn_apex.agents.optimisation import Adam, Objective
 from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
-from rainbow_iqn_apex.agents.precision import select_precision
-from rainbow_iqn_apex.agents.q_learning.ahead import Ahead, Begun
-from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
-from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored
+from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored, ladder
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
+
+
+class Begun(NamedTuple):
+    """Holds what an update has of its batch."""
+
+    transitions: Transitions
+    target: Callable[[], Tensor]  # waits for what the targets need of the target network
+
+
+class Ahead:
+    """Begins with the next batch while an update is made; `begin` does it.
+
+        ahead.expect(following)  # before an update, where the batch of the next one is known
+        begun = ahead.take(batch)
+        ahead.go_on()  # when all is drawn for this update, so that draws keep their order
+
+    The main thread then seldom waits for the target network, which sees the next batch in a second thread (`beside`).
+    """
+
+    def __init__(self, begin: Callable[[Batch], Begun]) -> None:
+        self._begin = begin
+        self._expected: Batch | None = None
+        self._begun: tuple[Batch, Begun] | None = None
+
+    def expect(self, batch: Batch) -> None:
+        """Let `go_on` begin with this batch."""
+        self._expected = batch
+
+    def take(self, batch: Batch) -> Begun:
+        """Return what was begun with this very batch, or begin now."""
+        before, self._begun = self._begun, None
+        return before[1] if before and before[0] is batch else self._begin(batch)
+
+    def go_on(self) -> None:
+        """Begin with the expected batch, if there is one."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            self._begun = expected, self._begin(expected)
+
+
+def exploration_rates(places: Tensor, nb_env: int, step: int, options: QLearningOptions) -> Tensor:
+    """Return the shares of random actions [E] at places [E] int64 among N environments, at a step of the run.
+
+    Environment i has e_i + (1 - e_i) exp(-step / decay), or e_i at once without a decay, with e_i from epsilon-end to
+    epsilon-ladder by `ladder`, and without a ladder e_i = epsilon-end. The schedule is that of BTR (Clark et al. 2024,
+    arXiv 2411.03820).
+    """
+    end, last = options.epsilon_end, options.epsilon_ladder
+    ends = ladder(places, nb_env, end, last) if last else torch.full(places.shape, end, dtype=torch.float64)
+    left = math.exp(-step / options.epsilon_decay) if options.epsilon_decay else 0.0
+    return (ends + (1 - ends) * left).float()
+
 
 _ROOM = 200_000_000  # bytes, in the budget of every learner
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
@@ -82,7 +131,9 @@ class QLearningAgent(Agent):
         learning = setup.learning
         self.spec = ChunkSpec(learning.history_length, 0, CHUNK_LENGTH, options.multi_step, CHUNK_LENGTH, 1)
         self.generator = setup.generator
-        self._learning, self._options, self._slot = learning, options, setup.slot
+        self._learning = learning
+        self._options = options
+        self._slot = setup.slot
         self.new_at_largest = options.initial_priorities == "largest"
         self._multi_step = options.multi_step
         self.steps_per_update = self._update_steps = learning.replay_frequency
@@ -101,7 +152,8 @@ class QLearningAgent(Agent):
             rate = torch.tensor(lr, device=self._device) if on_gpu and options.rate_decay else lr
             self._learned = [weight for weight in self.network.parameters() if weight.requires_grad]
             adam = Adam(self._learned, lr=rate, eps=eps, fused=True, capturable=on_gpu)
-            self._adam, self._step = adam, setup.optimisation(adam)
+            self._adam = adam
+            self._step = setup.optimisation(adam)
             self._ahead = Ahead(self._begin)
             self.parts |= {"target": self.target, "optimiser": adam}
 
@@ -140,7 +192,8 @@ class QLearningAgent(Agent):
         begins = step is not None and step < self._learning.learn_start
         if not begins and not self._options.explores(step):
             return greedy
-        nb_actions, slot = self.network.nb_actions, self._slot
+        nb_actions = self.network.nb_actions
+        slot = self._slot
         if begins:
             return torch.randint(nb_actions, greedy.shape, generator=self.generator, device=self._device)
         if step is None:

@@ -13,27 +13,43 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.beside import beside
+from rainbow_iqn_apex.agents.devices import beside
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
-from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
-from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.ops.n_step import clip_reward, n_step_rows
+from rainbow_iqn_apex.agents.optimisation import Adam, Objective
 from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import EVALUATION_EPSILON, RandomState, explored, ladder
-from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
-from rainbow_iqn_apex.agents.target_network import UpdateCounter
+from rainbow_iqn_apex.agents.sequences import SequenceAgent, UpdateCounter, core_spec, state_fields
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+
+EPSILON = 1e-3  # of R2D2; the term that keeps the inverse Lipschitz continuous
+
+
+def rescale(x: Tensor) -> Tensor:
+    """Compute h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x (Pohlen et al. 2018, arXiv 1805.11593), of any shape."""
+    # |x| / (sqrt(|x| + 1) + 1) is sqrt(|x| + 1) - 1 without the difference of nearly equal numbers around 0.
+    return x / ((x.abs() + 1).sqrt() + 1) + EPSILON * x
+
+
+def unscale(y: Tensor) -> Tensor:
+    """Compute h^-1(y) = sign(y) (((sqrt(1 + 4 epsilon (|y| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1).
+
+    Computed as |y| times a factor, since the closed form subtracts nearly equal numbers for small y in float32.
+    """
+    # With u = sqrt(|x| + 1) - 1, h(x) = y says that epsilon u^2 + (1 + 2 epsilon) u = |y|.
+    b = 1 + 2 * EPSILON
+    u = 2 * y.abs() / (b + (b * b + 4 * EPSILON * y.abs()).sqrt())
+    return torch.sign(y) * u * (u + 2)
+
 
 _LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has the rest
 
@@ -64,9 +80,12 @@ class R2d2(SequenceAgent):
     def __init__(self, setup: Setup) -> None:
         options = setup.own
         assert isinstance(options, R2d2Options)
-        self._options, self._learning = options, setup.learning
-        self.generator, self._device = setup.generator, setup.generator.device
-        length, period = options.sequence_length, options.sequence_period
+        self._options = options
+        self._learning = setup.learning
+        self.generator = setup.generator
+        self._device = setup.generator.device
+        length = options.sequence_length
+        period = options.sequence_period
         most = setup.learning.batch_size * period  # times a row is sampled, if there is an update for each agent step
         if options.samples_per_insert > most:
             raise UserError(
@@ -76,9 +95,14 @@ class R2d2(SequenceAgent):
         self.steps_per_update = round(most / options.samples_per_insert)
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
         self.spec = ChunkSpec(
-            setup.learning.history_length, options.burn_in, length, options.multi_step, period, length,
+            setup.learning.history_length,
+            options.burn_in,
+            length,
+            options.multi_step,
+            period,
+            length,
             state=state_fields(options.lstm_size, setup.environment.action),
-        )  # fmt: skip
+        )
         build = partial(RecurrentDuellingNetwork, sizes, options.hidden_size, setup.nb_actions)
         self.network = build().to(self._device)
         self.core = self.network.core
@@ -167,7 +191,8 @@ class R2d2(SequenceAgent):
     def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return Q-values [T, B, A] with gradient, and those of both networks [T + n, B, A] without."""
         inputs, recurrent = self.learning_inputs(batch)
-        burn_in, length = self.spec.burn_in, self.spec.length
+        burn_in = self.spec.burn_in
+        length = self.spec.length
         target = beside(self._device, partial(self.target, inputs, recurrent))
         if burn_in:
             with torch.no_grad():
@@ -180,8 +205,10 @@ class R2d2(SequenceAgent):
 
         `bootstrap` has the values of the best actions.
         """
-        options, T = self._options, self.spec.length
-        gamma, n = self._learning.discount, options.multi_step
+        options = self._options
+        T = self.spec.length
+        gamma = self._learning.discount
+        n = options.multi_step
         ahead = n_step_rows(self.shown_reward(reward), discount, step_type, gamma, n)  # [T, B] each
         steps = ahead.steps + torch.arange(T, device=reward.device).unsqueeze(1)  # [T, B]
         value = bootstrap.gather(0, steps)

@@ -1,7 +1,7 @@
 """Rainbow (Hessel et al. 2018, arXiv 1710.02298), with the settings of the Rainbow-IQN paper (arXiv 1908.04683).
 
 Implemented: C51 (Bellemare et al. 2017, arXiv 1707.06887), double Q-learning, duelling noisy weights, n-step returns,
-prioritised replay. Letters: B batch, E environments, A actions.
+prioritised replay. Letters: B batch, E environments, A actions; of a distribution, A atoms.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,66 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.beside import beside
+from rainbow_iqn_apex.agents.devices import beside
 from rainbow_iqn_apex.agents.interface import Setup
 from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, Weights
-from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
 from rainbow_iqn_apex.agents.ops.n_step import NStep
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 from rainbow_iqn_apex.agents.policy import Inspection
 from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, network_spec
 from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
 from rainbow_iqn_apex.memory.batch import Transitions
+
+
+def project(support: Tensor, probabilities: Tensor, return_: Tensor, discount: Tensor) -> Tensor:
+    """Project the distribution of return_ + discount · Z back onto the support of Z (algorithm 1, equation 7).
+
+    Every atom's mass goes to the two atoms nearest to where it lands, in proportion to their nearness; what lands
+    outside the support goes to its end. Written as the hat function of equation 7 and not as the paper's additions at
+    ⌊b⌋ and ⌈b⌉, which lose the mass of an atom that lands exactly on another (⌊b⌋ = ⌈b⌉ = b).
+
+    Args:
+        support: [A] float, evenly spaced and ascending, A >= 2.
+        probabilities: [B, A] float, of Z at the bootstrap row.
+        return_: [B] float, the n-step return.
+        discount: [B] float, 0 at a true end.
+
+    Returns:
+        [B, A], without gradient; each row has the mass of its row in `probabilities`.
+
+    Raises:
+        ValueError: the shapes do not fit, or there is only one atom.
+    """
+    check_shapes(
+        support=(support, "A"), probabilities=(probabilities, "B A"), return_=(return_, "B"), discount=(discount, "B")
+    )
+    if len(support) < 2:
+        raise ValueError(f"a support needs at least two atoms, not {tuple(support.shape)}")
+    steps = len(support) - 1
+    width = (support[-1] - support[0]) / steps
+    landed = return_.unsqueeze(1) + discount.unsqueeze(1) * support  # [B, A]
+    position = ((landed - support[0]) / width).clamp(0, steps)  # [B, A] b in algorithm 1, counted in atoms
+    atoms = torch.arange(len(support), dtype=support.dtype, device=support.device)  # [A]
+    share = (1 - (position.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)  # [B, A to, A from]
+    # A matrix product could be rounded to TF32 and would not conserve mass.
+    return (share * probabilities.unsqueeze(1)).sum(2).detach()  # [B, A]
+
+
+def cross_entropy(target_probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
+    """Compute −Σ_i m_i log p_i, the loss of each sample (last line of algorithm 1).
+
+    Args:
+        target_probabilities: [B, A] float, the projected m; no gradient flows into it.
+        log_probabilities: [B, A] float, log p(s_t, a_t), as log_softmax gives it.
+
+    Returns:
+        [B].
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    check_shapes(target_probabilities=(target_probabilities, "B A"), log_probabilities=(log_probabilities, "B A"))
+    return -(target_probabilities.detach() * log_probabilities).sum(1)
 
 
 class Rainbow(QLearningAgent):

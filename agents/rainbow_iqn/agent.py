@@ -3,7 +3,8 @@
 Implemented: implicit quantiles (Dabney et al. 2018, arXiv 1806.06923), double Q-learning on the mean of K quantiles,
 duelling noisy weights, n-step returns, prioritised replay; by option, Munchausen's targets. Not
 implemented: risk-sensitive policies.
-Letters: N, N' quantiles of the online and the target network, K of the policy, B batch, E environments, A actions.
+Letters: N, N' (or M) quantiles of the online and the target network, K of the policy, B batch, E environments, A
+actions.
 """
 
 from collections.abc import Callable
@@ -11,17 +12,96 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
-from rainbow_iqn_apex.agents.beside import beside
+from rainbow_iqn_apex.agents.devices import beside
 from rainbow_iqn_apex.agents.interface import Setup
 from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork, Weights
-from rainbow_iqn_apex.agents.ops.munchausen import munchausen_bonus, soft_quantiles
 from rainbow_iqn_apex.agents.ops.n_step import NStep
-from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 from rainbow_iqn_apex.agents.policy import Inspection
 from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, network_spec
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.memory.batch import Transitions
+
+
+def munchausen_bonus(values: Tensor, action: Tensor, alpha: float, temperature: float, lowest: float) -> Tensor:
+    """Compute α · clip(τ log π(a|s), l₀, 0), which is added to the reward of an action.
+
+    Munchausen reinforcement learning (Vieillard, Pietquin and Geist 2020, arXiv 2007.14430), with quantiles:
+    π(·|s) = softmax(q(s, ·) / τ) is the policy of a network's values q, the means of its quantiles.
+
+    Args:
+        values: [B, A] float, q(s, ·).
+        action: [B] int64, a.
+        alpha: α in [0, 1].
+        temperature: τ > 0.
+        lowest: l₀ <= 0.
+
+    Returns:
+        [B].
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    check_shapes(values=(values, "B A"), action=(action, "B"))
+    log_policy = scaled_log_policy(values, temperature).gather(1, action.unsqueeze(1)).squeeze(1)  # [B]
+    return alpha * log_policy.clamp(lowest, 0)
+
+
+def soft_quantiles(quantiles: Tensor, temperature: float) -> Tensor:
+    """Compute Σ_a π(a|s) (z(s, a) - τ log π(a|s)) for each quantile z; for τ -> 0 those of the best action.
+
+    Args:
+        quantiles: [N, B, A] float.
+        temperature: τ > 0.
+
+    Returns:
+        [N, B].
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    check_shapes(quantiles=(quantiles, "N B A"))
+    log_policy = scaled_log_policy(quantiles.mean(0), temperature)  # [B, A]
+    return ((log_policy / temperature).exp() * (quantiles - log_policy)).sum(2)
+
+
+def scaled_log_policy(values: Tensor, temperature: float) -> Tensor:
+    """Return τ log π(·|s) [B, A] of values [B, A], finite for any temperature."""
+    return temperature * torch.log_softmax(values / temperature, 1)
+
+
+def quantile_huber_loss(quantiles: Tensor, taus: Tensor, targets: Tensor, kappa: float) -> Tensor:
+    """Compute IQN's loss of each sample (equation 3, with its Huber quantile ρ): sum over N, mean over M.
+
+        Σ_{i=1..N} 1/M Σ_{j=1..M} |τ_i − 1{δ_ij < 0}| · huber_κ(δ_ij) / κ,    δ_ij = targets_j − quantiles_i
+
+    Gradients flow into `quantiles` alone.
+
+    Args:
+        quantiles: [N, B] float, Z_{τ_i}(s_t, a_t).
+        taus: [N, B] float in [0, 1], the τ_i at which they were computed.
+        targets: [M, B] float, R + discount · Z_{τ'_j}(s_{t+m}, a*).
+        kappa: κ > 0, where the Huber loss turns from quadratic to linear.
+
+    Returns:
+        [B], not weighted.
+
+    Raises:
+        ValueError: the shapes do not fit, or κ is not positive.
+    """
+    check_shapes(quantiles=(quantiles, "N B"), taus=(taus, "N B"), targets=(targets, "M B"))
+    if not kappa > 0:
+        raise ValueError(f"kappa must be positive, not {kappa}")
+    pairs = (len(quantiles), *targets.shape)
+    # Views, not copies: autograd keeps these two for the backward pass, and not the differences.
+    online = quantiles.unsqueeze(1).expand(pairs)  # [N, M, B]
+    target = targets.detach().unsqueeze(0).expand(pairs)  # [N, M, B]
+    tau = taus.detach().unsqueeze(1)  # [N, 1, B]
+    weight = torch.where(target < online, 1 - tau, tau)  # [N, M, B]
+    loss = weight * huber_loss(online, target, reduction="none", delta=kappa)  # [N, M, B]
+    return loss.mean(1).sum(0) / kappa  # [B]
 
 
 class RainbowIqn(QLearningAgent):
@@ -70,7 +150,8 @@ class RainbowIqn(QLearningAgent):
 
     def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         """Return quantile Huber losses against returns that end with the target network's values."""
-        options, batch = self._options, len(transitions.action)
+        options = self._options
+        batch = len(transitions.action)
         index = torch.arange(batch, device=self._device)
         best = None if options.munchausen else self._best_actions(transitions)
         taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
@@ -82,9 +163,11 @@ class RainbowIqn(QLearningAgent):
             # BTR's code takes the online network's values, too. This pass has them already; the paper of these targets
             # takes the target network's, which needs another.
             values = outputs.detach().mean(0)  # [B, A]
-            share, temperature = options.munchausen, options.munchausen_temperature
+            share = options.munchausen
+            temperature = options.munchausen_temperature
             bonus = munchausen_bonus(values, transitions.action, share, temperature, options.munchausen_clip)  # [B]
-            rewards, bootstrap = rewards + bonus, target()  # [N', B]
+            rewards = rewards + bonus  # [B]
+            bootstrap = target()  # [N', B]
         else:
             bootstrap = target()[:, index, best()]  # [N', B]
         returns = rewards + transitions.discount * bootstrap  # [N', B]

@@ -52,13 +52,30 @@ class BtrOptions(RainbowIqnOptions):
     """BTR, Beyond the Rainbow (--agent btr; Clark et al. 2024, arXiv 2411.03820)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {
-        "nb_env_per_actor": 64, "replay_frequency": 64, "batch_size": 256, "discount": 0.997, "learn_start": 200_000,
-        "memory_capacity": 2**20, "priority_weight": 0.2, "final_priority_weight": 0.2, "max_gradient_norm": 10.0,
-        "architecture": "deep-2", "pool": 6, "spectral_norm": True, "noisy_std": 0.5,
-        "num_tau_samples": 8, "num_tau_prime_samples": 8, "num_quantile_samples": 8, "munchausen": 0.9,
-        "epsilon_end": 0.01, "epsilon_decay": 2e6, "epsilon_until": 25_000_000, "initial_priorities": "largest",
-        "lr_IQN": 1e-4, "adam_eps_IQN": 0.005 / 256,
-    }  # fmt: skip
+        "nb_env_per_actor": 64,
+        "replay_frequency": 64,
+        "batch_size": 256,
+        "discount": 0.997,
+        "learn_start": 200_000,
+        "memory_capacity": 2**20,
+        "priority_weight": 0.2,
+        "final_priority_weight": 0.2,
+        "max_gradient_norm": 10.0,
+        "architecture": "deep-2",
+        "pool": 6,
+        "spectral_norm": True,
+        "noisy_std": 0.5,
+        "num_tau_samples": 8,
+        "num_tau_prime_samples": 8,
+        "num_quantile_samples": 8,
+        "munchausen": 0.9,
+        "epsilon_end": 0.01,
+        "epsilon_decay": 2e6,
+        "epsilon_until": 25_000_000,
+        "initial_priorities": "largest",
+        "lr_IQN": 1e-4,
+        "adam_eps_IQN": 0.005 / 256,
+    }
     FAST: ClassVar[Preset] = {
         "replay_frequency": (256, "each row is sampled once on average, and not four times"),
         "pool": (0, "helps only where rows are sampled more often"),

@@ -14,8 +14,7 @@ from rainbow_iqn_apex.agents.interface import Agent, Setup, Update
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.optimisation import Adam, Objective
 from rainbow_iqn_apex.agents.policy import DRAWN, Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
@@ -30,7 +29,8 @@ class PolicyValueNetwork(Network):
 
     def __init__(self, inputs: int, hidden_size: int, nb_actions: int) -> None:
         super().__init__()
-        self.body, self.heads = nn.Linear(inputs, hidden_size), nn.Linear(hidden_size, nb_actions + 1)
+        self.body = nn.Linear(inputs, hidden_size)
+        self.heads = nn.Linear(hidden_size, nb_actions + 1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Read observations [..., inputs]."""
@@ -44,19 +44,24 @@ class Reinforce(Agent):
     buffer = "queue"  # each sequence is learned from once
 
     def __init__(self, setup: Setup) -> None:
-        options, observation = setup.own, setup.environment.observation
+        options = setup.own
+        observation = setup.environment.observation
         assert isinstance(options, ReinforceOptions)
         if observation.is_picture:
             raise UserError("--agent reinforce: reads numbers, and this environment shows pictures; choose impala")
         length = options.unroll_length
         self.spec = ChunkSpec(1, 0, length, 1, length, length, prioritised=False)
-        self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)
-        self._scale, self._stochastic = observation.scale, options.stochastic
+        self.generator = setup.generator
+        self._discount = setup.learning.discount
+        self._axes = len(observation.shape)
+        self._scale = observation.scale
+        self._stochastic = options.stochastic
         network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, setup.nb_actions)
         self.network = network.to(self.generator.device)
         self._learned = list(self.network.parameters())
         adam = Adam(self._learned, options.lr_REINFORCE)
-        self._step, self._ranks = setup.optimisation(adam), setup.ranks
+        self._step = setup.optimisation(adam)
+        self._ranks = setup.ranks
         self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": adam}
 
     @torch.inference_mode()

@@ -10,7 +10,8 @@ and a burn-in makes both anew.
 Taken from the first implementation, github.com/haarnoja/sac: the three losses of an update are those of the weights
 before it, and the temperature's gradient goes into log α. Not implemented: the entropy of the steps within an n-step
 return, of which only the bootstrap value counts its own.
-Letters: T rows learned from, B batch, E environments, K numbers of an action, A actions, P parameters, n steps.
+Letters: T rows learned from, B batch, E environments, K numbers of an action, A actions, F features, P parameters of
+the policy's distribution, n steps.
 """
 
 import math
@@ -18,32 +19,112 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.distributions.discrete import Categorical
-from rainbow_iqn_apex.agents.distributions.normal import TanhNormal
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.distributions import Categorical, PolicySpec, TanhNormal, inspection_of
 from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
-from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, PolicyHead, RecurrentState, action_numbers
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step_rows
-from rainbow_iqn_apex.agents.optimisation import Objective
-from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.optimisation import Adam, Objective
 from rainbow_iqn_apex.agents.policy import DRAWN, Acted, ActingProtocol, ActorOutput, Inspection
-from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
-from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
-from rainbow_iqn_apex.agents.sac.network import PolicyNetwork, TwinCritics
 from rainbow_iqn_apex.agents.sac.options import SacOptions
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, MultiDiscrete
-from rainbow_iqn_apex.memory.hindsight import DESIRED, has_goals
+from rainbow_iqn_apex.memory.hindsight import DESIRED, DISCOUNT, GOAL, REWARD, has_goals
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+
+
+class PolicyNetwork(Network):
+    """Parameters of the policy's distribution, whose standard deviations depend on the state."""
+
+    def __init__(self, spec: CoreSpec) -> None:
+        super().__init__()
+        self.core = Core(spec)
+        self.policy = PolicyHead(self.core.nb_features, PolicySpec(spec.action), state_dependent_std=True)
+
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return parameters [T, B, P] and the recurrent state after the sequence."""
+        features, recurrent = self.core(inputs, recurrent)
+        return self.policy(features), recurrent
+
+
+class TwinCritics(nn.Module):
+    """Two estimates of the return and entropy that follow an action: of one given, or of all that can be chosen.
+
+    Observations that are numbers go through two hidden layers, next to the action (Haarnoja et al. 2018, appendix D).
+    Pictures go through a core first, and with an LSTM all observations do; both critics share it.
+    """
+
+    def __init__(self, spec: CoreSpec, hidden_size: int) -> None:
+        super().__init__()
+        observation = spec.torso.observation
+        self._scale = observation.scale
+        self.core = Core(spec) if spec.lstm or observation.is_picture else None
+        features = self.core.nb_features if self.core else spec.torso.channels
+        numbers, outputs = (spec.action.size, 1) if isinstance(spec.action, Box) else (0, action_numbers(spec.action))
+        self.heads = nn.ModuleList(_mlp(features + numbers, hidden_size, outputs) for _ in range(2))
+
+    def features(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return what both critics see of rows, [T, B, F], and the recurrent state after them."""
+        if self.core is None:
+            return inputs.obs.flatten(2).float() * self._scale, ()
+        found: tuple[Tensor, RecurrentState] = self.core(inputs, recurrent)
+        return found
+
+    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
+        """Return the values [2, T, B] of actions [T, B, A] in [-1, 1]; without any those of all, [2, T, B, A]."""
+        if action is None:
+            return torch.stack([head(features) for head in self.heads])
+        x = torch.cat((features, action), -1)  # [T, B, F + A]
+        return torch.stack([head(x).squeeze(-1) for head in self.heads])
+
+
+def _mlp(inputs: int, units: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(inputs, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, outputs)
+    )
+
+
+def with_other_goals(batch: Batch, desired: slice, probability: float, generator: torch.Generator) -> Batch:
+    """Return a batch of transitions, of which so large a share has another goal, with its reward and discount.
+
+    The goals were reached later in an episode (Andrychowicz et al. 2017, arXiv 1707.01495).
+
+    Letters: B batch, k goals that each row was given, of G numbers, N numbers of an observation.
+
+    Args:
+        batch: windows of two rows, whose observations are [2, B, N].
+        desired: where in an observation the desired goal lies.
+        probability: that a transition gets another goal, one of its k, all alike.
+        generator: on the batch's device.
+    """
+    goals = batch.rows[GOAL][0]  # [B, k, G]
+    B, k, _ = goals.shape
+    is_other = torch.rand(B, generator=generator, device=goals.device) < probability
+    chosen = torch.randint(k, (B,), generator=generator, device=goals.device)
+    columns = torch.arange(B, device=goals.device)
+    obs = batch.obs.clone()  # [2, B, N]
+    obs[..., desired] = torch.where(is_other.unsqueeze(1), goals[columns, chosen], obs[..., desired])
+
+    def arriving(own: Tensor, other: Tensor) -> Tensor:
+        """Return [2, B] with the next row's numbers [B], of which some become those under another goal."""
+        return torch.stack((own[0], torch.where(is_other, other[columns, chosen], own[1])))
+
+    changed = {
+        "obs": obs,
+        "reward": arriving(batch.reward, batch.rows[REWARD][0]),
+        "discount": arriving(batch.discount, batch.rows[DISCOUNT][0]),
+    }
+    return batch._replace(rows={name: batch.rows[name] for name in ("step_type", "action")} | changed)
+
 
 _CHUNK_LENGTH = 64  # rows; without an LSTM
 _GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut
@@ -69,16 +150,21 @@ class Sac(SequenceAgent):
     learned = frozenset({"critics", "target", "temperature"})
 
     def __init__(self, setup: Setup) -> None:
-        options, action = setup.own, setup.environment.action
+        options = setup.own
+        action = setup.environment.action
         assert isinstance(options, SacOptions)
         if isinstance(action, MultiDiscrete):
             raise UserError(
                 f"--agent: sac chooses among discrete actions, or numbers, and the environment takes {action}; "
                 "ppo takes several choices at once"
             )
-        self._options, self._learning, self._action, self._ranks = options, setup.learning, action, setup.ranks
+        self._options = options
+        self._learning = setup.learning
+        self._action = action
+        self._ranks = setup.ranks
         self._desired = goal_place(setup) if options.hindsight else None
-        self.generator, self._device = setup.generator, setup.generator.device
+        self.generator = setup.generator
+        self._device = setup.generator.device
         self._policy = PolicySpec(action)
         self.spec = chunk_spec(options, setup.learning.history_length, action)
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, self.spec.length)
@@ -90,14 +176,18 @@ class Sac(SequenceAgent):
             self.target.requires_grad_(False).load_state_dict(self.critics.state_dict())
             bound = -target_entropy(action, options.entropy_share)
             self.temperature = Constraint(bound, 1.0, 1.0, setup.ranks).to(self._device)
-            self._acting, self._judging = list(self.network.parameters()), list(self.critics.parameters())
+            self._acting = list(self.network.parameters())
+            self._judging = list(self.critics.parameters())
             self._multipliers = list(self.temperature.parameters())
             trained = [*self._acting, *self._multipliers, *self._judging]
             adam = Adam(trained, options.lr_SAC, fused=True, capturable=self._device.type != "cpu")
             self._step = setup.optimisation(adam)
             self.parts |= {
-                "critics": self.critics, "target": self.target, "temperature": self.temperature, "optimiser": adam,
-            }  # fmt: skip
+                "critics": self.critics,
+                "target": self.target,
+                "temperature": self.temperature,
+                "optimiser": adam,
+            }
 
     # --- acting ---
 
@@ -157,10 +247,14 @@ class Sac(SequenceAgent):
         )
         self._follow()
         metrics = {
-            "value": mean(q.amin(0)), "entropy": -log_pi, "entropy_cost": self.temperature.price(),
-            "loss": policy_loss + critic_loss, "policy_loss": policy_loss, "value_loss": critic_loss,
+            "value": mean(q.amin(0)),
+            "entropy": -log_pi,
+            "entropy_cost": self.temperature.price(),
+            "loss": policy_loss + critic_loss,
+            "policy_loss": policy_loss,
+            "value_loss": critic_loss,
             "gradient_norm": norm,
-        }  # fmt: skip
+        }
         return Update(None, {name: metric.detach() for name, metric in metrics.items()})
 
     def update_bytes(self, batch_size: int) -> int:
@@ -175,7 +269,8 @@ class Sac(SequenceAgent):
 
     def _window(self, batch: Batch) -> Window:
         """Cut the rows of an update out of a batch; the burn-in makes the LSTMs' states anew."""
-        spec, (inputs, recurrent) = self.spec, self.learning_inputs(batch)
+        spec = self.spec
+        (inputs, recurrent) = self.learning_inputs(batch)
         states = self._renewed(inputs.rows(0, spec.burn_in), recurrent)
         rows = slice(spec.prefix, spec.prefix + spec.sample_length + spec.bootstrap_rows)
         reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]
@@ -197,7 +292,8 @@ class Sac(SequenceAgent):
     @torch.no_grad()
     def _targets(self, window: Window) -> Tensor:
         """Return what the critics are brought to, [T, B]: the n-step return and the soft value behind it."""
-        inputs, steps = window.inputs, window.ahead.steps  # [T, B]
+        inputs = window.inputs
+        steps = window.ahead.steps  # [T, B]
         if not self.spec.state:  # one row learned from, and one ahead: others would be computed for nothing
             columns = torch.arange(steps.shape[1], device=steps.device)
             inputs = Inputs(*(part[steps[0], columns].unsqueeze(0) for part in inputs))
@@ -241,7 +337,8 @@ def chunk_spec(options: SacOptions, stack: int, action: ActionSpec) -> ChunkSpec
         return ChunkSpec(stack, 0, rows, n, rows, 1, prioritised=False, hindsight=_GOALS)
     if not options.lstm_size:
         return ChunkSpec(stack, 0, _CHUNK_LENGTH, n, _CHUNK_LENGTH, 1, prioritised=False)
-    length, state = options.sequence_length, state_fields(options.lstm_size, action)
+    length = options.sequence_length
+    state = state_fields(options.lstm_size, action)
     return ChunkSpec(stack, options.burn_in, length, n, options.sequence_period, length, state=state, prioritised=False)
 
 

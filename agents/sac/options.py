@@ -14,9 +14,14 @@ class SacOptions(SequenceOptions):
 
     DEFAULTS: ClassVar[dict[str, Any]] = {"batch_size": 64, "learn_start": 20_000}  # Christodoulou 2019, on Atari
     VECTORS: ClassVar[dict[str, Any]] = {
-        "history_length": 1, "batch_size": 256, "learn_start": 5000, "replay_frequency": 1, "reward_clip": 0.0,
-        "weight_synchro_frequency": 64, "memory_capacity": 1_000_000,
-    }  # fmt: skip
+        "history_length": 1,
+        "batch_size": 256,
+        "learn_start": 5000,
+        "replay_frequency": 1,
+        "reward_clip": 0.0,
+        "weight_synchro_frequency": 64,
+        "memory_capacity": 1_000_000,
+    }
     CPU: ClassVar[Preset] = {"architecture": ("data-efficient", "576 features of a picture in the place of 3136")}
     REPLAYS: ClassVar[bool] = True
     UNUSED: ClassVar[frozenset[str]] = frozenset({"priority_weight", "final_priority_weight"})
@@ -27,9 +32,12 @@ class SacOptions(SequenceOptions):
         0, "units of an LSTM in front of policy and critics, which then learn from sequences; 0: none", may_be_0=True
     )
     burn_in: int = option(
-        20, "with an LSTM: rows before those learned from, over which its state is made anew", least=0, most=10_000,
+        20,
+        "with an LSTM: rows before those learned from, over which its state is made anew",
+        least=0,
+        most=10_000,
         shared=True,
-    )  # fmt: skip
+    )
     sequence_length: int = option(20, "with an LSTM: rows learned from", above=0, most=10_000, shared=True)
     sequence_period: int = option(
         20, "with an LSTM: rows from the start of a sequence to the next one's", above=0, most=10_000, shared=True

@@ -33,14 +33,14 @@ class CrafterEnvironment(ReplayedEnvironment):
         need("crafter", self.name)
         if settings.render:
             raise RuntimeError("cannot render: Crafter has no window here; films can be recorded")
-        from rainbow_iqn_apex.environments.crafter.engine import Engine
-
-        self._engine = Engine()
+        self._engine = _engine()
         self._record = settings.record
 
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides, in a world of its own."""
-        return first_row(_seen(self._engine.begin(seed)))
+        self._engine._seed = seed
+        self._engine._episode = 0
+        return first_row(_seen(self._engine.reset()))
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
@@ -49,11 +49,32 @@ class CrafterEnvironment(ReplayedEnvironment):
         return next_row(_seen(picture), float(reward), self.end)
 
     def pictures(self) -> list[Array]:
-        """Return the picture for people that the last step led to."""
-        return [np.array(self._engine.drawn(_FILMED), np.uint8)] if self._record else []
+        """Return the picture for people that the last step led to.
+
+        The noise of the night is drawn from the world's random numbers, which continue as if there had been no picture.
+        """
+        if not self._record:
+            return []
+        random = self._engine._world.random
+        state = random.get_state()
+        picture = np.array(self._engine.render((_FILMED, _FILMED)), np.uint8)
+        random.set_state(state)
+        return [picture]
 
     def close(self) -> None:
         """Do nothing: there is nothing to give back."""
+
+
+def _engine() -> Any:
+    """Make Crafter's engine, in which nothing depends on where its objects lie in memory."""
+    import crafter
+
+    class Engine(crafter.Env):  # type: ignore[misc]
+        def _balance_chunk(self, chunk: Any, objs: Any) -> None:
+            # Creatures appear and vanish by draws from a set, whose order differs in each process: sort by their birth.
+            super()._balance_chunk(chunk, [each for each in self._world.objects if each in objs])
+
+    return Engine(seed=0)
 
 
 def _seen(picture: Any) -> Array:

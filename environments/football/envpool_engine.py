@@ -19,8 +19,7 @@ from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.signals import STOP_SIGNALS, blocked, describe_end
 from rainbow_iqn_apex.environments.football import envpool_child
 from rainbow_iqn_apex.environments.football.envpool_child import HEADER, RESET
-from rainbow_iqn_apex.environments.football.match import CHOICE, STEPS_PER_SECOND, spec_of
-from rainbow_iqn_apex.environments.football.minimap import draw
+from rainbow_iqn_apex.environments.football.match import CHOICE, STEPS_PER_SECOND, draw, spec_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
@@ -56,13 +55,16 @@ class EnvpoolFootball(ReplayedEnvironment):
         """Begin the episode of this number."""
         block, number = divmod(self.episode - 1, EPISODES)
         moment = self._engine.begin(derive_seed(self._seed, block) % _LARGEST, number)
-        self._lead, self.gained = moment.lead, 0.0
+        self._lead = moment.lead
+        self.gained = 0.0
         return first_row(moment.obs)
 
     def play(self, action: int | Array) -> Row:
         """Act for a tenth of a second."""
         moment = self._engine.ask(CHOICE.number(action))
-        self.gained, self._lead, self.end = float(moment.lead - self._lead), moment.lead, moment.end
+        self.gained = float(moment.lead - self._lead)
+        self._lead = moment.lead
+        self.end = moment.end
         return next_row(moment.obs, self.gained, moment.end)
 
     def restore(self, arrays: Arrays) -> None:
@@ -84,7 +86,8 @@ class _Engine:
     """The process that plays, begun when it is needed."""
 
     def __init__(self, scenario: str, nbytes: int) -> None:
-        self._scenario, self._reply = scenario, HEADER.size + nbytes
+        self._scenario = scenario
+        self._reply = HEADER.size + nbytes
         self._process: subprocess.Popen[bytes] | None = None
         self._seed = self._number = -1  # of the running episode
 
@@ -123,13 +126,15 @@ class _Engine:
                 stdout=subprocess.PIPE,
             )
         self._finish = weakref.finalize(self, _end, self._process)
-        self._seed, self._number = seed, -1
+        self._seed = seed
+        self._number = -1
 
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
             self._finish()
-        self._process, self._seed = None, -1
+        self._process = None
+        self._seed = -1
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

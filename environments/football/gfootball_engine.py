@@ -16,8 +16,7 @@ import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.environments.football.match import CHOICE, ENDS, STEPS_PER_SECOND, spec_of
-from rainbow_iqn_apex.environments.football.minimap import draw
+from rainbow_iqn_apex.environments.football.match import CHOICE, ENDS, STEPS_PER_SECOND, draw, spec_of
 from rainbow_iqn_apex.environments.football.options import FootballOptions
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.memory.environment_spec import pack
@@ -45,7 +44,8 @@ class _Builder:
 
     def __init__(self, episode: int) -> None:
         self._config = gfootball_engine.ScenarioConfig.make()
-        self._episode, self._team = episode, gfootball_engine.e_Team.e_Left
+        self._episode = episode
+        self._team = gfootball_engine.e_Team.e_Left
 
     def config(self) -> Any:
         return self._config
@@ -75,7 +75,8 @@ class _Builder:
             self.SetTeam(team)
             if not len(self._players):
                 self.AddPlayer(-1.0, 0.42, gfootball_engine.e_PlayerRole.e_PlayerRole_GK, lazy=True)
-        self._config.left_agents, self._config.right_agents = 1, 0
+        self._config.left_agents = 1
+        self._config.right_agents = 0
         if not self._config.deterministic:
             self._config.game_engine_random_seed = seed
             self._config.reverse_team_processing = bool(seed % 2)
@@ -104,8 +105,10 @@ class GfootballFootball:
         self._size = settings.own.size
         self._counts_checkpoints = settings.own.football_rewards != "scoring"
         self.spec = spec_of(self._size)
-        self.end, self.gained = "", 0.0
-        self._seed, self._episode = seed % 2**63, 0
+        self.end = ""
+        self.gained = 0.0
+        self._seed = seed % 2**63
+        self._episode = 0
         self._record = settings.record
         self._engine = _idle.pop() if _idle else _new_engine()
         self._memory = _Memory()
@@ -135,7 +138,9 @@ class GfootballFootball:
         self._engine.state = _RUNNING
         self._engine.reset(builder.complete(seed), False)
         self._info = self._engine.get_info()
-        self._memory, self.end, self.gained = _Memory(), "", 0.0
+        self._memory = _Memory()
+        self.end = ""
+        self.gained = 0.0
 
     @property
     def _goals(self) -> tuple[int, int]:
@@ -151,7 +156,8 @@ class GfootballFootball:
         self._info = self._engine.get_info()
         self._wait_for_play()
         lead = self._goals[0] - self._goals[1]
-        self.end, self.gained = self._ended(), float(lead - self._memory.lead)
+        self.end = self._ended()
+        self.gained = float(lead - self._memory.lead)
         bonus = self._reached() if self._counts_checkpoints else 0.0
         self._remember(lead)
         return next_row(self._obs, self.gained + bonus, self.end)
@@ -170,7 +176,9 @@ class GfootballFootball:
 
     def _ended(self) -> str:
         """Return why the scenario's rules end the match now; empty if they do not."""
-        config, memory, info = self._engine.config, self._memory, self._info
+        config = self._engine.config
+        memory = self._memory
+        info = self._info
         was_normal, is_normal = memory.mode == int(_NORMAL), int(info.game_mode) == int(_NORMAL)
         owners = (memory.owner, info.ball_owned_team)
         if (
@@ -192,7 +200,8 @@ class GfootballFootball:
 
     def _reached(self) -> float:
         """Count the checkpoints that the ball has come to, and return their reward; a goal counts all that are left."""
-        before, info = self._memory.checkpoints, self._info
+        before = self._memory.checkpoints
+        info = self._info
         found = before
         if self.gained == 1:
             found = _CHECKPOINTS
@@ -205,7 +214,8 @@ class GfootballFootball:
 
     def _planes(self) -> Array:
         """Return the planes, packed."""
-        planes, info = np.zeros((4, *self._size), np.bool_), self._info
+        planes = np.zeros((4, *self._size), np.bool_)
+        info = self._info
         ours = [player.position for player in info.left_team]
         active = info.left_controllers[0].controlled_player
         points = (
@@ -245,7 +255,8 @@ class GfootballFootball:
         self._engine.set_state(arrays["engine"].tobytes())
         self._info = self._engine.get_info()
         end, *numbers = arrays["numbers"].tolist()
-        self.end, self._memory = ENDS[end], _Memory(*numbers)
+        self.end = ENDS[end]
+        self._memory = _Memory(*numbers)
         self._obs = self._planes()
 
     def close(self) -> None:

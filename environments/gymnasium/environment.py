@@ -20,12 +20,12 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.text import name_error, nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display, into_memory
 from rainbow_iqn_apex.environments.extras import need
-from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, check_inside, flaw, view_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, as_number, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
+from rainbow_iqn_apex.memory.hindsight import ACHIEVED, DESIRED, Judge
 from rainbow_iqn_apex.memory.rows import Array, Row
 
 _CHECKED_FIRST = 100  # rows of each environment whose numbers are compared with their space: 10 to 60 µs each
@@ -142,17 +142,26 @@ class Exchange:
     """Converts observations, actions and rewards; raises ValueError, in one line, for spaces that no agent plays in."""
 
     def __init__(
-        self, name: str, observations: spaces.Space[Any], actions: spaces.Space[Any],
-        where: Callable[[], str] = lambda: "", count: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        observations: spaces.Space[Any],
+        actions: spaces.Space[Any],
+        where: Callable[[], str] = lambda: "",
+        count: int = 1,
+    ) -> None:
         """`where` returns at which step the environment is, for errors; `count` environments share this."""
         try:
-            view, self._choice = view_of(observations), actions_of(actions)
+            view = view_of(observations)
+            self._choice = actions_of(actions)
         except ValueError as error:
             raise ValueError(f"{name} cannot be played: {error}") from error
         self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
-        self._name, self._show, self._where = name, view.show, where
-        self._space, self._rows, self._checked_first = observations, 0, _CHECKED_FIRST * count
+        self._name = name
+        self._show = view.show
+        self._where = where
+        self._space = observations
+        self._rows = 0
+        self._checked_first = _CHECKED_FIRST * count
 
     def native(self, action: Any) -> Any:
         """Return what an agent chose as the environment takes it; raises ValueError for what it cannot choose."""
@@ -237,3 +246,40 @@ def _import(module: str) -> None:
             plugins.import_module(module)
     except (Exception, SystemExit) as error:
         raise ValueError(f"cannot import {module!r}: {name_error(error)}") from error
+
+
+class GoalJudge:
+    """Goals of Gymnasium-Robotics' form: what a step would have earned, had another goal been desired.
+
+    Such an environment has observations {"observation", "achieved_goal", "desired_goal"} and a method
+    `compute_reward(achieved_goal, desired_goal, info)`. If it has `compute_terminated`, too, that decides about true
+    ends. Goals are given in the environment's own shape and type, and the info is empty.
+    """
+
+    def __init__(self, environment: Any, space: spaces.Space[Any]) -> None:
+        self._environment = environment
+        assert space.shape is not None and space.dtype is not None
+        self._shape = space.shape
+        self._dtype = space.dtype
+
+    def __call__(self, achieved: Array, desired: Array, discount: float) -> tuple[float, float]:
+        """Return reward and discount; the discount stays as it is where the environment does not decide it."""
+        goals = [np.asarray(goal).reshape(self._shape).astype(self._dtype) for goal in (achieved, desired)]
+        found = self._environment.compute_reward(*goals, {})
+        if (reward := as_number(found)) is None:
+            raise RunError(f"compute_reward has returned {one_line(found)}; expected a number, fix the environment")
+        if callable(getattr(self._environment, "compute_terminated", None)):
+            discount = 0.0 if self._environment.compute_terminated(*goals, {}) else 1.0
+        return reward, discount
+
+
+def judge_of(environment: gymnasium.Env[Any, Any]) -> Judge | None:
+    """Return how an environment judges goals; None if it has no goals of numbers, or no `compute_reward`."""
+    space = environment.observation_space
+    inner = environment.unwrapped
+    if not isinstance(space, spaces.Dict) or not callable(getattr(inner, "compute_reward", None)):
+        return None
+    goals = [space.spaces.get(name) for name in (ACHIEVED, DESIRED)]
+    if not all(isinstance(goal, spaces.Box | spaces.MultiBinary) for goal in goals) or goals[0] is None:
+        return None
+    return GoalJudge(inner, goals[0])

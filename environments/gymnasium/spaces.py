@@ -200,11 +200,13 @@ def _flat(length: int, dtype: np.dtype[Any]) -> View:
 def _one_hot(first: Array, counts: Array) -> View:
     """Show numbers [K], of which number k is one of `counts[k]` from `first[k]` on."""
     first, counts = first.astype(np.int64), counts.astype(np.int64)
-    size, last = sum(counts.tolist()), first + counts - 1
+    size = sum(counts.tolist())
+    last = first + counts - 1
     origins = np.cumsum(counts) - counts - first  # [K] where a 0 would stand
 
     def show(obs: Any) -> Array:
-        row, numbers = np.zeros(size, np.float32), np.asarray(obs, np.int64).reshape(first.shape)
+        row = np.zeros(size, np.float32)
+        numbers = np.asarray(obs, np.int64).reshape(first.shape)
         if (numbers < first).any() or (numbers > last).any():
             raise ValueError(f"{one_line(obs)} is outside")
         row[origins + numbers] = 1
@@ -239,9 +241,12 @@ _Leaves = list[tuple[tuple[Any, ...], spaces.Space[Any]]]
 
 def _row(leaves: _Leaves) -> View:
     """Show the observations of spaces, each with the keys that lead to it, in one row."""
-    shows, parts, stop = [], list[Part](), 0
+    shows = []
+    parts = list[Part]()
+    stop = 0
     for keys, inner in leaves:
-        name, view = ".".join(map(str, keys)), _flat_view(inner)
+        name = ".".join(map(str, keys))
+        view = _flat_view(inner)
         start, stop = stop, stop + view.field.shape[0]
         parts.append(Part(name, start, stop))
         shows.append((keys, start, stop, view.show))
@@ -319,7 +324,8 @@ def _scaled(space: spaces.Box) -> Actions:
         raise ValueError(f"actions of a Box must have finite bounds, not {one_line(space)}")
     if not space.low.size:
         raise ValueError(f"actions hold no number: {one_line(space)}")
-    spec, is_whole = Box(space.low.size), space.dtype is not None and space.dtype.kind != "f"
+    spec = Box(space.low.size)
+    is_whole = space.dtype is not None and space.dtype.kind != "f"
     if is_whole and span.max() > _MOST_WHOLE:
         raise ValueError(f"actions of a Box of whole numbers must be fewer than 2^53 apart, not {one_line(space)}")
 

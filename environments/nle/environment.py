@@ -5,6 +5,11 @@ of the message. The numbers go from conditions of 0 and 1 to scores of thousands
 |x|). The hero, the rewards and the limit of 5000 steps are NLE's own. What the limit ends is cut off.
 """
 
+import signal
+import sys
+import threading
+from typing import Any
+
 import numpy as np
 
 from rainbow_iqn_apex.common.text import nearest, suggestion
@@ -24,11 +29,9 @@ _NUMBERS = (
     "most_hit_points depth gold energy most_energy armour_class monster_level experience_level experience_points time "
     "hunger carrying_capacity dungeon level condition alignment"
 ).split()
-_MAP, _ROW, _MESSAGE = (
-    Field((21, 79), "int16", vocabulary=GLYPHS + 1),
-    Field((len(_NUMBERS),), "float32"),
-    text_field(16),
-)
+_MAP = Field((21, 79), "int16", vocabulary=GLYPHS + 1)
+_ROW = Field((len(_NUMBERS),), "float32")
+_MESSAGE = text_field(16)
 
 
 class NleEnvironment(ReplayedEnvironment):
@@ -46,11 +49,16 @@ class NleEnvironment(ReplayedEnvironment):
         need("nle", self.name)
         if settings.render:
             raise RuntimeError("cannot render: NLE has no window; films can be recorded")
-        from rainbow_iqn_apex.environments.nle.engine import Engine
+        from nle.env import tasks
 
-        self._engine = Engine(self.name.removesuffix("-v0"), draws=settings.record)
+        self._task: Any = getattr(tasks, self.name.removesuffix("-v0"))(
+            observation_keys=("glyphs", "blstats", "message"),
+            max_episode_steps=sys.maxsize,  # at its limit, the engine shows what is left of a game that it has quit
+            fix_moon_phase=True,  # else moon and hour are those of the machine's clock
+            render_mode="pixel" if settings.record else "human",  # the latter draws if it is asked to, and it is not
+        )
         self._record = settings.record
-        self._choice = Discrete(self._engine.nb_actions)
+        self._choice = Discrete(int(self._task.action_space.n))
         self.spec = EnvironmentSpec(
             packed(_MAP, _ROW, _MESSAGE),
             self._choice,
@@ -59,21 +67,32 @@ class NleEnvironment(ReplayedEnvironment):
 
     def begin(self, seed: int) -> Row:
         """Begin the game that a seed decides."""
-        return first_row(_packed(self._engine.begin(seed)))
+        self._task.nethack.set_initial_seeds(seed, seed, reseed=False)
+        seen, _ = self._task.reset()
+        return first_row(_packed(seen))
 
     def play(self, action: int | Array) -> Row:
         """Act once."""
-        seen, reward, is_over = self._engine.act(self._choice.number(action))
+        seen, reward, is_over, _, _ = self._task.step(self._choice.number(action))
+        if is_over and threading.current_thread() is threading.main_thread():
+            _heed_signals()
         self.end = "game_over" if is_over else "time_limit" if self.steps == LIMIT else ""
-        return next_row(_packed(seen), reward, self.end)
+        return next_row(_packed(seen), float(reward), self.end)
 
     def pictures(self) -> list[Array]:
         """Return the map that the last step led to, of 1264 x 336 pixels."""
-        return [self._engine.drawn()] if self._record else []
+        return [np.array(self._task.render(), np.uint8)] if self._record else []
 
     def close(self) -> None:
-        """End the game."""
-        self._engine.close()
+        """End the game, and remove its folder."""
+        self._task.close()
+
+
+def _heed_signals() -> None:
+    """Set the handlers again of signals that NetHack ignores from the end of a game on."""
+    for number in (signal.SIGHUP, signal.SIGXCPU):
+        if (handler := signal.getsignal(number)) is not None:
+            signal.signal(number, handler)
 
 
 def _packed(seen: dict[str, Array]) -> Array:

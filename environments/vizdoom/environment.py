@@ -7,12 +7,18 @@ What a time limit ends is cut off: its last observation is that of the limit's t
 nothing, and the last observation stands again.
 """
 
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.signals import STOP_SIGNALS, blocked
 from rainbow_iqn_apex.common.text import nearest, one_line, suggestion
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.extras import need
@@ -26,10 +32,20 @@ if TYPE_CHECKING:
     import vizdoom
 
 SCENARIOS = (  # those of VizDoom that one player plays, with nothing but pictures and numbers
-    "basic", "deadly_corridor", "deathmatch", "defend_the_center", "defend_the_line", "freedoom2",
-    "health_gathering", "health_gathering_supreme", "my_way_home", "predict_position", "rocket_basic",
-    "simpler_basic", "take_cover",
-)  # fmt: skip
+    "basic",
+    "deadly_corridor",
+    "deathmatch",
+    "defend_the_center",
+    "defend_the_line",
+    "freedoom2",
+    "health_gathering",
+    "health_gathering_supreme",
+    "my_way_home",
+    "predict_position",
+    "rocket_basic",
+    "simpler_basic",
+    "take_cover",
+)
 _PICTURE = Field((3, 72, 128), "uint8")
 _TICS_PER_SECOND = 35.0
 
@@ -68,15 +84,17 @@ class VizdoomEnvironment(ReplayedEnvironment):
         need("vizdoom", self.name)
         if settings.render:
             check_display()
-        from rainbow_iqn_apex.environments.vizdoom import engine
-
-        self._errors = engine.ERRORS
-        game, self._limit = engine.start(self.name, window=settings.render)
+        game = _configured(self.name, window=settings.render)
+        self._errors = _errors()
+        self._limit = game.get_episode_timeout()
+        game.set_episode_timeout(0)  # the engine has no picture of the moment at which it ends an episode
+        _start(game, self._errors)
         return game
 
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides."""
-        self._tics, self._pictures = 0, []
+        self._tics = 0
+        self._pictures = []
         try:
             self._game.set_seed(seed)
             self._game.new_episode()
@@ -151,6 +169,67 @@ class VizdoomEnvironment(ReplayedEnvironment):
     def close(self) -> None:
         """Stop the engine, and close its window."""
         self._game.close()
+
+
+def _configured(scenario: str, *, window: bool) -> "vizdoom.DoomGame":
+    """Return the game of a scenario: 256 x 144 pixels in colour, without buttons that take a number."""
+    import vizdoom
+
+    game = vizdoom.DoomGame()
+    game.load_config(str(Path(vizdoom.scenarios_path, f"{scenario}.cfg")))
+    game.set_mode(vizdoom.Mode.PLAYER)
+    game.set_screen_resolution(vizdoom.ScreenResolution.RES_256X144)
+    game.set_screen_format(vizdoom.ScreenFormat.RGB24)
+    game.set_available_buttons([each for each in game.get_available_buttons() if not each.name.endswith("_DELTA")])
+    game.set_audio_buffer_enabled(False)
+    game.set_automap_buffer_enabled(False)
+    game.set_window_visible(window)
+    game.set_doom_config_path(os.devnull)  # it saves its settings when it ends
+    return game
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return what a call of the engine raises if the engine fails."""
+    import vizdoom
+
+    return (
+        vizdoom.ViZDoomErrorException,
+        vizdoom.ViZDoomUnexpectedExitException,
+        vizdoom.ViZDoomIsNotRunningException,
+        vizdoom.MessageQueueException,
+        vizdoom.SharedMemoryException,
+    )
+
+
+def _start(game: "vizdoom.DoomGame", errors: tuple[type[Exception], ...]) -> None:
+    """Start the engine, a process of its own; raises ValueError, in one line, if it does not start.
+
+    The engine must outlive a request to stop, which a terminal or systemd sends to it as well: an actor still finishes
+    its step. And it must end with its actor, also with one that is killed: alone it would wait for orders for ever. Its
+    folder and the names of its shared memory are removed once it runs, as nobody could remove them for a killed actor:
+    it needs neither any more.
+    """
+    with tempfile.TemporaryDirectory(prefix="vizdoom-", ignore_cleanup_errors=True) as folder:
+        game.set_vizdoom_path(str(_launcher(Path(folder))))
+        try:
+            with blocked(*STOP_SIGNALS):
+                game.init()
+        except errors as error:
+            raise ValueError(f"VizDoom's engine does not start: {one_line(error)}") from error
+        finally:
+            for kind in ("SM", "MQCtr", "MQDoom"):
+                Path(f"/dev/shm/ViZDoom{kind}{game.get_instance_id()}").unlink(missing_ok=True)
+
+
+def _launcher(folder: Path) -> Path:
+    """Write a script that runs the engine in a folder, for its files, and lets Linux kill it when its actor ends."""
+    import vizdoom
+
+    bound = "setpriv --pdeathsig KILL -- " if shutil.which("setpriv") else ""
+    launcher = folder / "engine"
+    launcher.write_text(f'#!/bin/sh\ncd {shlex.quote(str(folder))}\nexec {bound}{shlex.quote(vizdoom.exe_path)} "$@"\n')
+    launcher.chmod(0o700)
+    return launcher
 
 
 def check_name(name: str) -> None:

@@ -11,6 +11,7 @@ class VizdoomOptions(OwnOptions):
     """vizdoom"""
 
     vizdoom_buttons: str = option(
-        "one", "what an action is: one button or none (one choice), or any buttons at once (MultiBinary)",
+        "one",
+        "what an action is: one button or none (one choice), or any buttons at once (MultiBinary)",
         choices=("one", "any"),
-    )  # fmt: skip
+    )

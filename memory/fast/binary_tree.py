@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.memory.draws import Drawn
 from rainbow_iqn_apex.memory.fast.compiled import compiled
 from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.memory.segment_tree import Drawn
 
 _OK, _NO_LEAF, _NO_PRIORITY = 0, 1, 2
 _NO_GROUPS: Array = np.zeros(1, np.int64)  # one for all leaves
@@ -149,7 +149,8 @@ def _write(nodes: Any, first: int, capacity: int, indices: Any, values: Any) -> 
 @compiled()
 def _search(nodes: Any, first: int, values: Any) -> Any:
     """Go down one level with all values before the next: so the processor waits for many nodes at a time."""
-    rest, found = np.maximum(values, 0.0), np.ones(len(values), np.int64)
+    rest = np.maximum(values, 0.0)
+    found = np.ones(len(values), np.int64)
     level = 1
     while level < first:
         level *= 2

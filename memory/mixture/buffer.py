@@ -6,17 +6,18 @@ to every table. The queue's share is the on-policy share, and it alone throttles
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.mixture import saved
 from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features, Measure
-from rainbow_iqn_apex.memory.mixture.pool import Pool
+from rainbow_iqn_apex.memory.mixture.pool import Pool, WaitingLine
 from rainbow_iqn_apex.memory.mixture.spec import (
     ELITE,
     QUEUE,
@@ -29,8 +30,108 @@ from rainbow_iqn_apex.memory.mixture.spec import (
     step,
 )
 from rainbow_iqn_apex.memory.mixture.tables import EliteTable, PrioritisedTable, Table, make_table
-from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
+
+_COUNTS = 4
+_MOST = 2**62  # of any number
+
+
+class Layout(NamedTuple):
+    """Holds what a mixture has room for, as far as its checkpoint depends on it."""
+
+    pool_size: int
+    queue_slots: int
+    ring: int  # capacity of the largest table that holds the newest sequences; 0 without one
+    elite: int  # capacity of the elite table, 0 without one
+    chooses: bool  # the elite table has elite insertion
+    prioritised: bool
+    batch_step: int  # batch sizes are its multiples
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds of a mixture apart from names and priorities.
+
+    All tables but one with elite insertion hold the newest sequences in the order in which they were inserted, so the
+    number of a sequence says where it stands. Columns have one entry a chunk, in the order of `Checkpoint.ids`.
+    """
+
+    added: int  # sequences inserted, ever
+    updates: int
+    batch_size: int
+    wanted_size: int  # of batches, before memory was short
+    numbers: Tensor  # [chunks] int64, insertions before each
+    slots: Tensor  # [chunks] int64, of the pool
+    waiting: Tensor  # [n] int64, the chunks that wait in the queue, oldest first
+    largest: Tensor  # [1] float64, the largest priority that there has been; [0] without a prioritised table
+    sampled: Tensor  # [chunks] int64, how often the elite table has given each; [0] without one
+    positions: Tensor  # [chunks] int64 in a table with elite insertion, -1 for none; [0] without one
+
+    def extra(self) -> dict[str, Tensor]:
+        """Return it as a checkpoint holds it."""
+        columns = {name: getattr(self, name) for name in self._fields[_COUNTS:]}
+        return {"counts": torch.tensor([self.added, self.updates, self.batch_size, self.wanted_size])} | columns
+
+
+def _read(checkpoint: Checkpoint, layout: Layout) -> Saved:
+    """Return the state that a mixture has saved; raises ValueError for any other, UserError for a queue too short."""
+    chunks = len(checkpoint.ids)
+    lengths = {
+        "counts": _COUNTS,
+        "numbers": chunks,
+        "slots": chunks,
+        "waiting": None,
+        "largest": int(layout.prioritised),
+        "sampled": chunks if layout.elite else 0,
+        "positions": chunks if layout.chooses else 0,
+    }
+    extra = checkpoint.extra
+    if extra.keys() != lengths.keys():
+        raise ValueError("the replay is not one of a mixture of tables")
+    for name, length in lengths.items():
+        dtype = torch.float64 if name == "largest" else torch.int64
+        if extra[name].dtype != dtype or extra[name].dim() != 1 or length not in (None, len(extra[name])):
+            raise ValueError(f"the {name} of the replay's tables are not as they should be")
+    saved = Saved(*extra["counts"].tolist(), *(extra[name] for name in Saved._fields[_COUNTS:]))
+    _check_counts(saved, checkpoint.first + chunks, layout)
+    _check_columns(saved, chunks, layout)
+    if len(set(map(tuple, checkpoint.ids.tolist()))) != chunks:
+        raise ValueError("the replay holds a chunk twice")
+    return saved
+
+
+def _check_counts(saved: Saved, inserted: int, layout: Layout) -> None:
+    if not (0 <= saved.added <= inserted and 0 <= saved.updates < _MOST):
+        raise ValueError("the replay counts more sequences than chunks, or a wrong number of updates")
+    if not 0 < saved.batch_size <= saved.wanted_size < _MOST or saved.batch_size % layout.batch_step:
+        raise ValueError(f"the replay's batches of {saved.batch_size} are none of this mixture")
+    if not (saved.largest.isfinite() & (saved.largest > 0)).all():
+        raise ValueError("the replay's largest priority is none")
+
+
+def _check_columns(saved: Saved, chunks: int, layout: Layout) -> None:
+    _check_places(saved.numbers, saved.added, "numbers")
+    _check_places(saved.slots, layout.pool_size, "slots")
+    _check_places(saved.waiting, chunks, "waiting chunks")
+    if len(saved.waiting) > layout.queue_slots:
+        raise UserError(
+            f"--batch-size: {len(saved.waiting)} sequences of the checkpoint wait, and the queue of this one has room "
+            f"for {layout.queue_slots}: resume with the one of its run"
+        )
+    if not ((saved.sampled >= 0) & (saved.sampled < _MOST)).all():
+        raise ValueError("the replay has a chunk that was sampled less than never")
+    held = saved.numbers >= saved.added - layout.ring
+    held[saved.waiting] = True
+    if layout.chooses:
+        standing = saved.positions != -1
+        _check_places(saved.positions[standing], layout.elite, "positions")
+        held |= standing
+    if not held.all():
+        raise ValueError("the replay has a chunk that no table holds")
+
+
+def _check_places(places: Tensor, below: int, what: str) -> None:
+    if not ((places >= 0) & (places < below)).all() or len(set(places.tolist())) != len(places):
+        raise ValueError(f"the {what} of the replay's tables are beyond their range, or there twice")
 
 
 class Mixture(Buffer):
@@ -45,9 +146,17 @@ class Mixture(Buffer):
     """
 
     def __init__(
-        self, spec: ChunkSpec, environment: EnvironmentSpec, mix: tuple[TableSpec, ...], batch_size: int,
-        generator: torch.Generator, device: torch.device, *, queue_capacity: int, settings: Sampling,
-    ) -> None:  # fmt: skip
+        self,
+        spec: ChunkSpec,
+        environment: EnvironmentSpec,
+        mix: tuple[TableSpec, ...],
+        batch_size: int,
+        generator: torch.Generator,
+        device: torch.device,
+        *,
+        queue_capacity: int,
+        settings: Sampling,
+    ) -> None:
         self._mix = tuple(sorted(mix, key=lambda part: part.table != QUEUE))
         fresh = counts(self._mix, batch_size)[0]
         if any(part.table == ELITE for part in mix) and FEATURES not in dict(spec.extras):
@@ -210,15 +319,18 @@ class Mixture(Buffer):
             for slot, priority in self._prioritised.saved_priorities().items():
                 priorities[rank[slot]] = priority
         none = torch.zeros(0, dtype=torch.int64)
-        state = saved.Saved(
-            self._added, self._updates, self.batch_size, self._wanted_size,
+        state = Saved(
+            self._added,
+            self._updates,
+            self.batch_size,
+            self._wanted_size,
             numbers=torch.from_numpy(self._pool.numbers[held]),
             slots=torch.tensor(held, dtype=torch.int64),
             waiting=torch.tensor([rank[slot] for slot in self._queue.waiting], dtype=torch.int64),
             largest=self._prioritised.largest.cpu().reshape(1) if self._prioritised else none.double(),
             sampled=self._column(self._elite, held, self._elite.sampled.tolist(), 0) if self._elite else none,
             positions=self._column(self._chooses, held, range(self._chooses.capacity), -1) if self._chooses else none,
-        )  # fmt: skip
+        )
         ids = torch.tensor([self._pool.ids[slot] for slot in held], dtype=torch.int64).reshape(-1, 2)
         return Checkpoint(self.inserted - len(held), ids, priorities, state.extra())
 
@@ -235,9 +347,10 @@ class Mixture(Buffer):
         UserError for one of a larger batch size whose queue has more sequences than this one has room for.
         """
         check_checkpoint(checkpoint, self.spec, newest)
-        state = saved.read(checkpoint, self._layout())
+        state = _read(checkpoint, self._layout())
         self.inserted = checkpoint.first + len(checkpoint.ids)
-        self._added, self._updates = state.added, state.updates
+        self._added = state.added
+        self._updates = state.updates
         if state.wanted_size == self._wanted_size:  # else the run goes on with other batches
             self.batch_size = state.batch_size
         if self._prioritised:
@@ -265,9 +378,9 @@ class Mixture(Buffer):
                 if isinstance(table, PrioritisedTable):
                     table.reserve_priority(slot, priority)
 
-    def _layout(self) -> saved.Layout:
+    def _layout(self) -> Layout:
         rings = [table.capacity for table in self._tables if table is not self._chooses]
-        return saved.Layout(
+        return Layout(
             self._pool.size,
             self.slots,
             max(rings, default=0),

@@ -37,7 +37,7 @@ class Sampling:
     Of n sequences to choose, ⌊λ n⌋ candidates are drawn, where λ falls linearly from `candidates` to 1.
     """
 
-    strategy: int = 1  # of elite sampling, 1 to 4: see `memory.mixture.elite.select`
+    strategy: int = 1  # of elite sampling, 1 to 4: see `memory.mixture.tables.select`
     distance: str = P_NORM  # of features: one of DISTANCES
     norm: float = 2.0  # p of the p-norm
     candidates: float = 6.0  # λ at the first update

@@ -2,21 +2,82 @@
 
 Each holds slots of the pool in a ring: sequence number k, counted over all that were inserted, stands at position
 k mod capacity, in the place of the oldest. Only elite insertion chooses another place. A position may be reserved for a
-sequence that is still to come after a restart; it is not drawn from meanwhile. Letters: C candidates.
+sequence that is still to come after a restart; it is not drawn from meanwhile. Elite sampling chooses, of some
+candidates drawn uniformly, those whose features the present network has changed least. Letters: C candidates, n
+sequences to choose.
 """
 
+import math
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, select
 from rainbow_iqn_apex.memory.mixture.features import AT_ONCE, Features
 from rainbow_iqn_apex.memory.mixture.pool import Pool
 from rainbow_iqn_apex.memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIORITISED, Sampling, TableSpec
 from rainbow_iqn_apex.memory.replay import make_tree
 from rainbow_iqn_apex.memory.rows import Array
+
+
+def nb_candidates(n: int, start: float, updates: int, annealed_over: int, available: int) -> int:
+    """Count the candidates for n sequences: ⌊λ n⌋, at least n, at most those `available`.
+
+    λ falls linearly from `start` to 1 over `annealed_over` updates, of which `updates` have been made, and stays
+    there: then the candidates are the batch, and sampling is uniform. `start` counts as the decimal number that it is
+    written as, so 2.3 · 10 is 23.
+    """
+    remaining = 1 - Fraction(min(updates, annealed_over), annealed_over)
+    factor = 1 + (Fraction(str(start)) - 1) * remaining
+    return min(max(n, math.floor(factor * n)), available)
+
+
+def draw(available: int, count: int, generator: torch.Generator) -> Tensor:
+    """Draw numbers below `available` uniformly: [count] int64 on the generator's device.
+
+    None comes twice before all have come: of fewer than `count`, each comes ⌊count / available⌋ times or once more.
+    """
+    order = torch.randperm(available, generator=generator, device=generator.device)  # [available]
+    return order[torch.arange(count, device=order.device) % available]
+
+
+def select(strategy: int, distances: Tensor, times_sampled: Tensor, n: int) -> Tensor:
+    """Choose n of C candidates, without waiting for the device.
+
+    Strategy 1: those of the n smallest distances. 2: sorted by distance, cut into n equal parts, the first of each. 3:
+    as 1, but those sampled least often come first. 4: as 2, but the least often sampled of each part. Part i begins at
+    ⌊i C / n⌋. Of equal candidates the first counts. No candidate is chosen twice unless there are fewer than n: then
+    each is chosen ⌊n / C⌋ times or once more, where strategies 1 and 3 give the surplus to those that come first.
+
+    Args:
+        strategy: 1 to 4.
+        distances: [C] float, C >= 1.
+        times_sampled: [C] int64.
+        n: 1 at least.
+
+    Returns:
+        [n] int64 in [0, C).
+
+    Raises:
+        ValueError: a shape does not fit, there is no candidate, or no such strategy.
+    """
+    if distances.dim() != 1 or distances.shape != times_sampled.shape or not len(distances):
+        raise ValueError(f"distances {tuple(distances.shape)} and counts {tuple(times_sampled.shape)} must be [C]")
+    if strategy not in (1, 2, 3, 4) or n < 1:
+        raise ValueError(f"there is no strategy {strategy} for {n} sequences")
+    order = distances.argsort(stable=True)  # [C]
+    places, ranks = (torch.arange(count, device=order.device) for count in (n, len(order)))  # [n], [C]
+    starts = places * len(order) // n  # [n]
+    if strategy in (3, 4):
+        ranks = times_sampled[order].argsort(stable=True)  # [C]
+    if strategy in (1, 3):
+        return order[ranks[places % len(order)]]
+    if strategy == 4:
+        ranks = ranks[torch.searchsorted(starts, ranks, right=True).argsort(stable=True)]
+    return order[ranks[starts]]
+
 
 _RIVALS = 20  # slots of a full elite table among which one is overwritten
 _LEAST_PRIORITY = 1e-9  # a table whose priorities are all 0 could give nothing
@@ -177,7 +238,8 @@ class AttentiveTable(Table):
 
     def _candidates(self, n: int, updates: int) -> Tensor:
         """Draw the positions [C] among which n are chosen: exactly n once sampling is uniform."""
-        here, settings = self._here(), self._settings
+        here = self._here()
+        settings = self._settings
         count = nb_candidates(n, settings.candidates, updates, settings.annealed_over, len(here))
         return here[draw(len(here), count, self._generator)]
 
@@ -220,7 +282,8 @@ class EliteTable(AttentiveTable):
         if len(empty := np.flatnonzero(self.slots < 0)):
             return int(empty[0])
         numbers = self._pool.numbers[self.slots]
-        oldest, here = int(numbers.argmin()), self._here()
+        oldest = int(numbers.argmin())
+        here = self._here()
         if not len(here) or numbers[oldest] <= number - EXPIRY * self.capacity:
             return oldest
         rivals = here[draw(len(here), min(_RIVALS, len(here)), self._generator)]
@@ -242,7 +305,8 @@ def most_measured(mix: tuple[TableSpec, ...], batch_size: int, settings: Samplin
     numbers = [0]
     for part in mix:
         if part.table in (ATTENTIVE, ELITE):
-            capacity, n = part.capacity or 0, int(part.share * batch_size)
+            capacity = part.capacity or 0
+            n = int(part.share * batch_size)
             numbers.append(nb_candidates(n, settings.candidates, 0, settings.annealed_over, capacity))
             numbers.append(min(_RIVALS, capacity) if settings.elite_insertion and part.table == ELITE else 0)
     return min(max(numbers), AT_ONCE)

@@ -20,7 +20,7 @@ from rainbow_iqn_apex.common.errors import PolicyLostError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
-from rainbow_iqn_apex.environments.entries import evaluated_entry
+from rainbow_iqn_apex.environments.registry import evaluated_entry
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rainbow_iqn_apex.environments.entries import task_name
+from rainbow_iqn_apex.environments.registry import task_name
 from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import Overview, Process

@@ -12,7 +12,7 @@ import numpy as np
 
 from rainbow_iqn_apex.common.files import read_regular
 from rainbow_iqn_apex.common.text import encodable, reason
-from rainbow_iqn_apex.environments.entries import parted
+from rainbow_iqn_apex.environments.registry import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks import history

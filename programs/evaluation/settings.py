@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 
+from rainbow_iqn_apex.agents.devices import precision_in_use
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
-from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import ANYWHERE, short_path
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.environments.entries import entries
-from rainbow_iqn_apex.environments.registry import named_module
+from rainbow_iqn_apex.environments.registry import entries, named_module
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.games import check_game
 

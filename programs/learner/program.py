@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rainbow_iqn_apex.agents.devices import precision_in_use
 from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, differences
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import checkout

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import read_regular, write_file
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
-from rainbow_iqn_apex.environments.entries import task_name
+from rainbow_iqn_apex.environments.registry import task_name
 from rainbow_iqn_apex.memory.broker.access import OF_A_SERVER, keeps_file
 from rainbow_iqn_apex.programs.machine import parse_for_start
 from rainbow_iqn_apex.programs.sweep.settings import Settings

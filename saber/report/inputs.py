@@ -13,7 +13,7 @@ import numpy as np
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import expand_home, is_there, open_regular
 from rainbow_iqn_apex.common.text import encodable
-from rainbow_iqn_apex.environments.entries import parted, task_name
+from rainbow_iqn_apex.environments.registry import parted, task_name
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Estimate

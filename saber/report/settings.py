@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rainbow_iqn_apex.environments.entries import entries, task_name
-from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, entries, task_name
 from rainbow_iqn_apex.saber.results.run_record import RunRecord
 from rainbow_iqn_apex.saber.results.task import STICKY
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rainbow_iqn_apex.environments.dmlab.levels import LevelScores, scores_of
-from rainbow_iqn_apex.environments.entries import MOST_ENTRIES, entries, task_name
+from rainbow_iqn_apex.environments.dmlab.options import LevelScores, scores_of
+from rainbow_iqn_apex.environments.registry import MOST_ENTRIES, entries, task_name
 
 PATH = Path(__file__).with_name("atari_scores.csv")
 

@@ -20,7 +20,7 @@ from rainbow_iqn_apex.common.files import (
     write_file,
 )
 from rainbow_iqn_apex.common.schema import parse
-from rainbow_iqn_apex.environments.entries import entry_of
+from rainbow_iqn_apex.environments.registry import entry_of
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 

@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.workloads import update_work
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.beside import beside
-from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d
+from rainbow_iqn_apex.agents.devices import beside
+from rainbow_iqn_apex.agents.networks.trunks import SpectralConv2d
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.specs import ATARI
 
@@ -27,7 +27,7 @@ _R2D2 = "--agent r2d2 --lstm-size 8 --burn-in 2 --sequence-length 6 --sequence-p
 
 @pytest.fixture(autouse=True)
 def _a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda: torch.get_num_threads() + 1)
+    monkeypatch.setattr("rainbow_iqn_apex.agents.devices._cores", lambda: torch.get_num_threads() + 1)
 
 
 def test_it_runs_at_the_same_time_without_gradient() -> None:
@@ -71,7 +71,7 @@ def test_a_pass_in_a_second_stream_keeps_what_it_reads_until_it_is_waited_for(mo
     # Mutation: let go of `compute` where it was called.
     order: list[str] = []
     main, side = (SimpleNamespace(wait_stream=lambda _, name=name: order.append(name)) for name in ("main", "side"))
-    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._streams", lambda _: iter([side]))
+    monkeypatch.setattr("rainbow_iqn_apex.agents.devices._streams", lambda _: iter([side]))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: main)
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     read = torch.ones(2)
@@ -85,7 +85,7 @@ def test_a_pass_in_a_second_stream_keeps_what_it_reads_until_it_is_waited_for(mo
 
 
 def test_no_core_is_taken_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", torch.get_num_threads)
+    monkeypatch.setattr("rainbow_iqn_apex.agents.devices._cores", torch.get_num_threads)
     assert beside(CPU, threading.current_thread)() is threading.current_thread()
 
 
@@ -96,7 +96,7 @@ _DUELLING = [f"--agent {agent}{norm}" for agent in ("rainbow", "rainbow_iqn", "b
 def test_updates_have_the_bytes_of_one_thread(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for cores in (torch.get_num_threads() + 1, 1):
-        monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda cores=cores: cores)
+        monkeypatch.setattr("rainbow_iqn_apex.agents.devices._cores", lambda cores=cores: cores)
         settings = options.parse([*_SMALL, *words.split()], "test", "")
         agent = make_agent(settings, ATARI, CPU, learns=True, seed=1)
         update = update_work(agent, settings, 4)

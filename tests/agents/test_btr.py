@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from rainbow_iqn_apex.agents.networks.duelling import NoisyLinear
-from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d
+from rainbow_iqn_apex.agents.networks.trunks import SpectralConv2d
 from rainbow_iqn_apex.agents.rainbow_iqn.agent import RainbowIqn
 from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.common.errors import UserError

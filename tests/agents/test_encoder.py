@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec
-from rainbow_iqn_apex.agents.networks.encoder import Encoder, EncoderSpec, Trunk
+from rainbow_iqn_apex.agents.networks.encoder import Encoder, EncoderSpec, Trunk, Words
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
-from rainbow_iqn_apex.agents.networks.words import Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field, pack, packed
 

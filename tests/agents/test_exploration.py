@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.q_learning.exploration import exploration_rates
+from rainbow_iqn_apex.agents.q_learning.agent import exploration_rates
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.common.errors import UserError

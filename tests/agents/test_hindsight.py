@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
+from rainbow_iqn_apex.agents.sac.agent import with_other_goals
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.gymnasium.goals import GoalJudge
+from rainbow_iqn_apex.environments.gymnasium.environment import GoalJudge
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.broker.actor_client import Saved

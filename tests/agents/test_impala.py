@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.distributions.spec import check_target_entropy
+from rainbow_iqn_apex.agents.distributions import check_target_entropy
 from rainbow_iqn_apex.agents.impala.losses import Computed
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.common.errors import UserError

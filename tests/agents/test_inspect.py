@@ -10,8 +10,8 @@ from torch import Tensor
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy
-from rainbow_iqn_apex.agents.ops.rescaling import unscale
 from rainbow_iqn_apex.agents.policy import Inspection
+from rainbow_iqn_apex.agents.r2d2.agent import unscale
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.environment_spec import (

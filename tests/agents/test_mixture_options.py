@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
-from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
-from rainbow_iqn_apex.agents.ops.policy_losses import clipped_surrogate
+from rainbow_iqn_apex.agents.impala.options import ImpalaOptions, MixtureOptions
+from rainbow_iqn_apex.agents.ops.losses import clipped_surrogate
 from rainbow_iqn_apex.common.errors import UserError
 
 ELITE = "queue:0.5,elite:0.5:90"

@@ -13,9 +13,9 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
-from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
-from rainbow_iqn_apex.agents.ops.dealing import deal_rows, deal_sequences
-from rainbow_iqn_apex.agents.ops.popart import PopArt
+from rainbow_iqn_apex.agents.on_policy.losses import RoundRows
+from rainbow_iqn_apex.agents.on_policy.statistics import PopArt
+from rainbow_iqn_apex.agents.ops.masks import deal_rows, deal_sequences
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment

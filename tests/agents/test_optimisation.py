@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rainbow_iqn_apex.agents.optimisation import Objective, OptimisationStep, clip_gradients
-from rainbow_iqn_apex.agents.optimisers import Adam, Optimiser, RMSProp
+from rainbow_iqn_apex.agents.optimisation import Adam, Objective, OptimisationStep, Optimiser, RMSProp, clip_gradients
 
 CPU = torch.device("cpu")
 OPTIMISERS: dict[str, Callable[[list[nn.Parameter]], Optimiser]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
+from rainbow_iqn_apex.agents.optimisation import Adam, RMSProp
 
 SHAPES = [(5, 3), (7,), (), (2, 3, 4)]
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.networks.policy_head import HIGHEST_LOG_STD, LOWEST_LOG_STD, PolicyHead
+from rainbow_iqn_apex.agents.distributions import PolicySpec
+from rainbow_iqn_apex.agents.networks.core import HIGHEST_LOG_STD, LOWEST_LOG_STD, PolicyHead
 from rainbow_iqn_apex.agents.networks.trunks import orthogonal
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete
 

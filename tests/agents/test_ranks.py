@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.distributions.normal import Normal
+from rainbow_iqn_apex.agents.distributions import Normal
 from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent

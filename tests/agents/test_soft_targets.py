@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork
-from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
-from rainbow_iqn_apex.agents.rainbow_iqn.agent import RainbowIqn
+from rainbow_iqn_apex.agents.rainbow_iqn.agent import RainbowIqn, quantile_huber_loss
 from rainbow_iqn_apex.memory.batch import Transitions
 from tests.agents.test_agents import agent_of
 from tests.ground_truth import munchausen as truth

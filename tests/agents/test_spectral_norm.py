@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.networks.spectral_norm import SpectralConv2d
+from rainbow_iqn_apex.agents.networks.trunks import SpectralConv2d
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.rows import Array

@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.fast import windows
+from rainbow_iqn_apex.memory.fast import ring
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing, RingRows
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, StepType
@@ -130,7 +130,7 @@ def check(case: Case, seed: int = 0, broken: Callable[[Any], Any] | None = None)
     assert isinstance(played.replay.ring, MemoryRing)
     with pytest.MonkeyPatch.context() as patch:
         if broken:
-            patch.setattr(windows, "cut", broken(windows.cut))
+            patch.setattr(ring, "_cut", broken(ring._cut))
         for _ in range(12):
             batch = played.replay.sample(case.batch, 0.5)
             assert isinstance(batch.rows, RingRows)

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.interface import Update
 from rainbow_iqn_apex.agents.networks.core import RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
-from rainbow_iqn_apex.agents.on_policy.rounds import RoundRows
+from rainbow_iqn_apex.agents.on_policy.losses import RoundRows
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory.batch import Batch

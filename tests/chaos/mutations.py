@@ -10,23 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.impala.agent import Impala
-from rainbow_iqn_apex.agents.impala.network import PolicyValue
+from rainbow_iqn_apex.agents.impala.agent import Impala, PolicyValue
 from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker import scripts as lua
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts
-from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.buffer import Checkpoint, RememberingBuffer
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.pool import WaitingLine
 from rainbow_iqn_apex.memory.mixture.tables import Table
-from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.queue import Queue
-from rainbow_iqn_apex.memory.remembering import RememberingBuffer
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.learner.update_scheduler import StepPace

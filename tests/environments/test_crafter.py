@@ -52,8 +52,9 @@ def test_creatures_are_drawn_in_the_order_of_their_birth(monkeypatch: pytest.Mon
     # Mutation: hand on the engine's set, whose order is that of addresses.
     import crafter
 
-    engine, orders = make()._engine, []
-    engine.begin(3)
+    environment, orders = make(), []
+    environment.begin(3)
+    engine = environment._engine
     monkeypatch.setattr(crafter.Env, "_balance_chunk", lambda _, chunk, objs: orders.append((chunk, objs)))
     for chunk, objs in engine._world.chunks.items():
         engine._balance_chunk(chunk, objs)

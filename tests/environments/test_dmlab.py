@@ -16,9 +16,8 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.environments.dmlab import environment as dmlab
-from rainbow_iqn_apex.environments.dmlab.level_cache import LevelCache
-from rainbow_iqn_apex.environments.dmlab.levels import DMLAB30, path_of, scores_of
-from rainbow_iqn_apex.environments.dmlab.options import DmlabOptions
+from rainbow_iqn_apex.environments.dmlab.environment import LevelCache
+from rainbow_iqn_apex.environments.dmlab.options import DMLAB30, DmlabOptions, path_of, scores_of
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.environments.words import numbered, text_field

@@ -17,8 +17,7 @@ from rainbow_iqn_apex.environments import extras
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.football import environment as football
 from rainbow_iqn_apex.environments.football.environment import make_football
-from rainbow_iqn_apex.environments.football.match import CHOICE, spec_of
-from rainbow_iqn_apex.environments.football.minimap import draw
+from rainbow_iqn_apex.environments.football.match import CHOICE, draw, spec_of
 from rainbow_iqn_apex.environments.football.options import SCENARIOS, FootballOptions
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, next_row
 from rainbow_iqn_apex.environments.vector import VectorEnvironment

@@ -14,8 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.environments.gymnasium import environment as environment_module
-from rainbow_iqn_apex.environments.gymnasium.environment import Exchange, GymnasiumEnvironment
-from rainbow_iqn_apex.environments.gymnasium.goals import GoalJudge
+from rainbow_iqn_apex.environments.gymnasium.environment import Exchange, GoalJudge, GymnasiumEnvironment
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory import wire

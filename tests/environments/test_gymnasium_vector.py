@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.environments.gymnasium_vector.vector import GymnasiumVector
+from rainbow_iqn_apex.environments.gymnasium_vector.environment import GymnasiumVector
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.memory.rows import Row, StepType

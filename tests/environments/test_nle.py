@@ -49,7 +49,7 @@ def test_a_map_of_glyphs_numbers_and_the_message_are_seen() -> None:
     for action in (1, 2, SEARCH):
         row = environment.step(action)
     shown, numbers, message = unpack(environment.spec.observation, row.obs)
-    seen = environment._engine._task.last_observation
+    seen = environment._task.last_observation
     glyphs, blstats, text = seen[:3]
     assert np.array_equal(shown, glyphs) and shown.max() <= nethack.MAX_GLYPH == GLYPHS
     assert environment.spec.observation.inner[0].vocabulary == GLYPHS + 1

@@ -7,7 +7,7 @@ import pytest
 
 from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
-from rainbow_iqn_apex.environments.procgen.engine import Engine
+from rainbow_iqn_apex.environments.procgen.environment import Engine
 from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.registry import make_environment
 from tests.environments.episodes import play_out

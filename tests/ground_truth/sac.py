@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.sac.agent import Sac
-from rainbow_iqn_apex.agents.sac.network import TwinCritics
+from rainbow_iqn_apex.agents.sac.agent import Sac, TwinCritics
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box
 from rainbow_iqn_apex.memory.rows import StepType

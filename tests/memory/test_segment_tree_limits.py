@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
-from rainbow_iqn_apex.memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree, importance_weights
 from tests.ground_truth import priorities as truth
 from tests.memory.trees import Make, Tree, binary, each_host_tree, filled
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from rainbow_iqn_apex.memory.draws import Drawn
-from rainbow_iqn_apex.memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.memory.segment_tree import Drawn, SegmentTree
 from tests.memory.trees import Make, Tree, each_host_tree, each_tree, filled, some_priorities
 
 

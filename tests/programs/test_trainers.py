@@ -67,7 +67,7 @@ def test_what_an_update_returns_is_named(wrong: Any, monkeypatch: pytest.MonkeyP
 def test_eager_updates_draw_ahead_learn_and_count(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutations: begin with the next targets though the target network is renewed first, or
     # before this update's draws.
-    monkeypatch.setattr("rainbow_iqn_apex.agents.beside._cores", lambda: torch.get_num_threads() + 1)
+    monkeypatch.setattr("rainbow_iqn_apex.agents.devices._cores", lambda: torch.get_num_threads() + 1)
     (agent, replay), (twin, same) = learning(*words), learning(*words)
     betas = [0.4, 0.5, 0.6, 0.7, 0.8]
     updates = make_trainer(agent, replay, 10, CPU)

@@ -11,10 +11,15 @@ from scipy import stats
 from torch import Tensor
 from torch import distributions as reference
 
-from rainbow_iqn_apex.agents.distributions.discrete import Categorical, Categoricals
-from rainbow_iqn_apex.agents.distributions.distribution import Distribution
-from rainbow_iqn_apex.agents.distributions.normal import ClippedNormal, Normal, TanhNormal
-from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.distributions import (
+    Categorical,
+    Categoricals,
+    ClippedNormal,
+    Distribution,
+    Normal,
+    PolicySpec,
+    TanhNormal,
+)
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, MultiDiscrete
 
 T, B, COUNT, COUNTS, SIZE = 3, 5, 4, (2, 6, 3), 7

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
+from rainbow_iqn_apex.agents.rainbow.agent import cross_entropy, project
 from rainbow_iqn_apex.memory.rows import Array
 from tests.ground_truth import categorical as truth
 

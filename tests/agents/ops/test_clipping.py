@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.n_step import clip_reward
 
 
 @pytest.mark.parametrize(

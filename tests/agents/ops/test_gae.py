@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.gae import gae
 from rainbow_iqn_apex.agents.ops.n_step import n_step_targets
-from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops.vtrace import Targets, gae
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences
 from tests.ground_truth import gae as truth
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from rainbow_iqn_apex.agents.ops import modulated
-from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
-from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight
+from rainbow_iqn_apex.agents.networks import duelling
+from rainbow_iqn_apex.agents.networks.duelling import NoisyWeight, effective_weight, modulated_hidden
 
 N, B, D, F, H = 3, 4, 5, 7, 6
 ARGUMENTS = ((N * B, D), (F, D), (F,), (B, F), (H, F), (H,))
@@ -47,7 +46,7 @@ def test_a_modulated_layer_equals_its_formula() -> None:
 
 @pytest.mark.parametrize("wrong", ["sum over samples", "no relu of the embedding"])
 def test_the_comparison_sees(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    backward = modulated._ModulatedHidden.backward
+    backward = duelling._ModulatedHidden.backward
 
     def mutated(ctx: object, gradient: Tensor) -> tuple[Tensor | None, ...]:
         gradients: Any = backward(ctx, gradient)
@@ -56,7 +55,7 @@ def test_the_comparison_sees(wrong: str, monkeypatch: pytest.MonkeyPatch) -> Non
             return nothing, none, embed_weight, embed_bias, features.flip(0), *rest
         return nothing, none, embed_weight, embed_bias + 1e-3, features, *rest
 
-    monkeypatch.setattr(modulated._ModulatedHidden, "backward", staticmethod(mutated))
+    monkeypatch.setattr(duelling._ModulatedHidden, "backward", staticmethod(mutated))
     with pytest.raises(AssertionError):
         check_modulated(0)
 

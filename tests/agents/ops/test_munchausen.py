@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops.munchausen import munchausen_bonus, scaled_log_policy, soft_quantiles
+from rainbow_iqn_apex.agents.rainbow_iqn.agent import munchausen_bonus, scaled_log_policy, soft_quantiles
 from tests.ground_truth import munchausen as truth
 
 N, B, A = 5, 9, 4

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rainbow_iqn_apex.agents.ops.noise import factorised_noise
+from rainbow_iqn_apex.agents.networks.duelling import factorised_noise
 
 
 def test_is_the_signed_root_of_normal_draws() -> None:

@@ -8,17 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean
-from rainbow_iqn_apex.agents.ops.policy_losses import (
+from rainbow_iqn_apex.agents.ops.losses import (
+    ValueClip,
     awr_loss,
     beyond_bounds,
     clipped_surrogate,
     impact_log_ratio,
     ppo_loss,
+    value_loss,
     vmpo_losses,
     vpg_loss,
 )
-from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
+from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean
 from tests.ground_truth import policy_losses as truth
 
 T, B = 7, 5

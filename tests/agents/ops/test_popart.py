@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.network import acting_tensors
-from rainbow_iqn_apex.agents.ops.popart import PopArt
+from rainbow_iqn_apex.agents.on_policy.statistics import PopArt
 
 T, B, F = 7, 5, 11
 ALL = torch.ones(T, B, dtype=torch.bool)

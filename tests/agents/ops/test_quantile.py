@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.agents.rainbow_iqn.agent import quantile_huber_loss
 from rainbow_iqn_apex.memory.rows import Array
 from tests.ground_truth import quantile as truth
 

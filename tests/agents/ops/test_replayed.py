@@ -2,8 +2,8 @@
 
 import torch
 
-from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
-from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
+from rainbow_iqn_apex.agents.distributions import kl_divergence
+from rainbow_iqn_apex.agents.impala.losses import policy_cloning, trusted_rows, value_cloning
 from rainbow_iqn_apex.memory.chunk import MOST
 
 T, B, A = 7, 3, 5

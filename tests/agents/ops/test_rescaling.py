@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
+from rainbow_iqn_apex.agents.r2d2.agent import rescale, unscale
 
 X = np.concatenate([-np.logspace(-6, 6, 200)[::-1], [0.0], np.logspace(-6, 6, 200)])
 

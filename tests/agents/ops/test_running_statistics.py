@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.on_policy.network import Normaliser
-from rainbow_iqn_apex.agents.ops import FIRST, LAST
-from rainbow_iqn_apex.agents.ops.running_statistics import (
+from rainbow_iqn_apex.agents.on_policy.statistics import (
     Moments,
+    Normaliser,
     RunningStatistics,
     discounted_reward,
     merged,
     moments,
 )
+from rainbow_iqn_apex.agents.ops import FIRST, LAST
 from rainbow_iqn_apex.memory.environment_spec import Field
 from tests.ground_truth.episodes import random_stream
 

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents import ops
-from rainbow_iqn_apex.agents.ops import policy_losses as losses
-from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
-from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
+from rainbow_iqn_apex.agents.distributions import kl_divergence
+from rainbow_iqn_apex.agents.impala.losses import policy_cloning, trusted_rows, value_cloning
+from rainbow_iqn_apex.agents.ops import losses
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
+from rainbow_iqn_apex.agents.ops.losses import ValueClip, value_loss
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.n_step import n_step
-from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
-from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
-from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
+from rainbow_iqn_apex.agents.rainbow.agent import cross_entropy, project
+from rainbow_iqn_apex.agents.rainbow_iqn.agent import quantile_huber_loss
 from rainbow_iqn_apex.memory.rows import StepType
 
 

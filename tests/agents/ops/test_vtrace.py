@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.on_policy.losses import estimate
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
-from rainbow_iqn_apex.agents.on_policy.targets import estimate
 from rainbow_iqn_apex.agents.ops import LAST
-from rainbow_iqn_apex.agents.ops.traces import Targets
-from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.ops.vtrace import Targets, Thresholds, vtrace
 from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.memory.rows import StepType
 from tests.agents.ops.sequences import MISTAKES, mistaken, random_sequences

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.mixture.distances import distance
+from rainbow_iqn_apex.memory.mixture.features import distance
 from rainbow_iqn_apex.memory.mixture.spec import DISTANCES
 from tests.ground_truth import mixture as truth
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, select
+from rainbow_iqn_apex.memory.mixture.tables import draw, nb_candidates, select
 from tests.ground_truth import mixture as truth
 
 Select = Callable[[int, Tensor, Tensor, int], Tensor]

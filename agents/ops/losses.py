@@ -1,4 +1,4 @@
-"""Losses of a policy from advantages, each a mean over the rows that are kept, and parts of them for each row.
+"""Losses of a policy from advantages and of a value estimate, each a mean over the rows that are kept.
 
 Letters: T rows of a sequence, B batch. Everywhere:
 
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rainbow_iqn_apex.agents.ops.masks import mean_of
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Joined, Ranks
@@ -104,9 +105,8 @@ class VMpoLosses(NamedTuple):
 
 
 def vmpo_losses(
-    log_pi: Tensor, advantage: Tensor, kept: Tensor, temperature: Tensor, temperature_bound: float,
-    ranks: Ranks = ALONE,
-) -> VMpoLosses:  # fmt: skip
+    log_pi: Tensor, advantage: Tensor, kept: Tensor, temperature: Tensor, temperature_bound: float, ranks: Ranks = ALONE
+) -> VMpoLosses:
     """Compute V-MPO's losses (Song et al. 2019, arXiv 1909.12238) over the rows that are kept.
 
     The paper keeps the better half of the rows: `kept` is then that of `agents.ops.masks.better_half`.
@@ -138,3 +138,52 @@ def vmpo_losses(
 def _only(values: Tensor, kept: Tensor) -> Tensor:
     """Return 0 in the place of what is not kept, before anything is computed that would have an infinite gradient."""
     return torch.where(kept, values, 0)
+
+
+class ValueClip(NamedTuple):
+    """How far a value may move from what was recorded while acting before its loss stops to fall."""
+
+    recorded: Tensor  # [T, B] the acting network's value
+    distance: float
+
+
+def value_loss(
+    value: Tensor,
+    target: Tensor,
+    kept: Tensor,
+    huber: float | None = None,
+    clip: ValueClip | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """Compute the mean loss [] of value - target over the rows that are kept.
+
+    The loss of a row is half the error's square, or Huber's, which is linear beyond `huber`. With a clip it is the
+    larger one of two: the value's, and that of the value clipped to within `distance` of the recorded one (Andrychowicz
+    et al. 2020, arXiv 2006.05990).
+
+    Args:
+        value: [T, B], with gradient.
+        target: [T, B]; no gradient flows into it.
+        kept: [T, B] bool, rows to learn from; what stands elsewhere may be anything.
+        huber: the error from which on the loss is linear; None: it is quadratic everywhere.
+        clip: None: not pessimistic.
+        ranks: the learners over whose rows together the mean is; each gets its share, as of `agents.ops.masks`.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    check_shapes(value=(value, "T B"), target=(target, "T B"), kept=(kept, "T B"))
+    value, target = torch.where(kept, value, 0), torch.where(kept, target.detach(), 0)  # [T, B]
+    losses = _losses(value, target, huber)  # [T, B]
+    if clip is not None:
+        check_shapes(value=(value, "T B"), recorded=(clip.recorded, "T B"))
+        recorded = torch.where(kept, clip.recorded, 0)  # [T, B]
+        near = recorded + (value - recorded).clamp(-clip.distance, clip.distance)  # [T, B]
+        losses = torch.maximum(losses, _losses(near, target, huber))
+    return mean_of(losses, kept, ranks)
+
+
+def _losses(value: Tensor, target: Tensor, huber: float | None) -> Tensor:
+    if huber is None:
+        return 0.5 * functional.mse_loss(value, target, reduction="none")
+    return functional.huber_loss(value, target, reduction="none", delta=huber)

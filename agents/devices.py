@@ -1,8 +1,9 @@
-"""A second thread, on a GPU a second stream, for what an update computes without gradient: the target network's pass.
+"""How an agent uses its device: the precision of large products, and a second thread or stream.
 
-Operations of PyTorch let other threads run, so where PyTorch's own threads leave a core of a CPU, an update takes as
-long as the longer of both parts. A GPU runs kernels of several streams at once, and those of a small batch do not fill
-it. Draws of random numbers stay with the caller: their order must not depend on threads.
+The target network's pass needs no gradient and can run at the same time as the rest of an update. Operations of PyTorch
+let other threads run, so where PyTorch's own threads leave a core of a CPU, an update takes as long as the longer of
+both parts. A GPU runs kernels of several streams at once, and those of a small batch do not fill it. Draws of random
+numbers stay with the caller: their order must not depend on threads.
 """
 
 import itertools
@@ -13,6 +14,26 @@ from functools import cache
 from typing import Generic, TypeVar
 
 import torch
+
+
+def select_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the precision that a device computes in under the setting `precision`."""
+    if name == "auto":
+        name = "bfloat16" if computes_in_bfloat16(device) else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def precision_in_use(name: str, device: torch.device) -> str:
+    """Return the same as a setting: "auto" would not say how scores were computed."""
+    return str(select_precision(name, device)).removeprefix("torch.")
+
+
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for it: elsewhere it is emulated, and slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    return bool(torch.cpu.get_capabilities().get("avx512_bf16", False))
+
 
 T = TypeVar("T")
 
@@ -44,7 +65,9 @@ class _Pass(Generic[T]):
     """
 
     def __init__(self, device: torch.device, compute: Callable[[], T]) -> None:
-        self._device, self._compute, self._stream = device, compute, next(_streams(device))
+        self._device = device
+        self._compute = compute
+        self._stream = next(_streams(device))
         self._stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self._stream):
             self._result = compute()
