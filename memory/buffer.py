@@ -10,22 +10,33 @@ A buffer is a view of the streams: its checkpoint names the chunks that it holds
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, Protocol
 
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor
 
+from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 
+_EXTRA = 16  # tables of a checkpoint, and numbers of a table where there are no chunks
 
-class Checkpoint(NamedTuple):
+
+class Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
     """A buffer's chunks by name, in their order and with their priorities; the log holds their rows."""
 
-    first: int  # insertions before the oldest chunk: it decides the slots of a replay
+    first: Count  # insertions before the oldest chunk: it decides the slots of a replay
     ids: Tensor  # [chunks, 2] int64: actor, sequence
     priorities: Tensor  # [chunks, samples] float32
-    extra: dict[str, Tensor] = {}  # noqa: RUF012 - never changed; 1-d each: what else a mixture needs
+    extra: Annotated[dict[str, Tensor], Meta(max_length=_EXTRA)] = {}  # 1-d each: what else a mixture needs
+
+    def __post_init__(self) -> None:
+        if not self.ids.dim() == self.priorities.dim() == 2:
+            raise ValueError("its replay has no chunks")
+        most = max(_EXTRA, len(self.ids))  # of a table's numbers
+        if not all(table.dim() == 1 and len(table) <= most for table in self.extra.values()):
+            raise ValueError("its replay has tables that are none")
 
 
 class FreshChunks(Protocol):
@@ -143,8 +154,9 @@ def oldest_of(ids: Iterable[ChunkId]) -> dict[int, int]:
 
 def check_checkpoint(checkpoint: Checkpoint, spec: ChunkSpec, newest: Mapping[int, int]) -> None:
     """Raise ValueError for a checkpoint that no buffer of this spec has written; `newest` as of `Buffer.restore`."""
-    first, ids, stored, _ = checkpoint
-    if type(first) is not int or not 0 <= first < 2**62:
+    ids = checkpoint.ids
+    stored = checkpoint.priorities
+    if not 0 <= checkpoint.first < 2**62:
         raise ValueError("the replay has a wrong count of chunks")
     if ids.shape != (len(stored), 2) or ids.dtype != torch.int64:
         raise ValueError("the replay's chunks are not listed as they should be")

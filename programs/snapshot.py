@@ -374,11 +374,3 @@ def _damage(error: Exception) -> str:
         return "its content has changed since it was written: a checksum in it does not fit; use another copy"
     # torch's own text explains how to run code from the file, or names details of torch's reader.
     return "it is of another kind, or torn, or holds more than plain data"
-
-
-def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
-    """Count the agent steps that a run has made, from its `T_actors` and `T_learner`.
-
-    In lockstep `T_learner` counts them, too: the last round is played, but not counted in `T_actors`.
-    """
-    return max(int(values["T_actors"]), int(values["T_learner"]) if lockstep else 0)

@@ -326,8 +326,8 @@ def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytes
     assert most_logged <= announced <= 2 * most_logged, (most_logged, announced)
     held = most_held * budget.chunk_bytes(spec, CARTPOLE)
     assert held <= budget.replay_bytes(args, agent, CARTPOLE) <= 2 * held
-    _, ids, priorities, extra = mixture.checkpoint()
-    saved = sum(tensor.nbytes for tensor in (ids, priorities, *extra.values()))
+    checkpoint = mixture.checkpoint()
+    saved = sum(tensor.nbytes for tensor in (checkpoint.ids, checkpoint.priorities, *checkpoint.extra.values()))
     assert saved <= budget._SAVED * buffers.held(args, agent).at_once <= 4 * saved
 
 

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.dashboard.results import Results
 from rainbow_iqn_apex.programs.evaluation.card import check_folder
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
-from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints
+from rainbow_iqn_apex.programs.learner.checkpointer import newest_whole
 from rainbow_iqn_apex.programs.sweep.runs import Run, State
 from rainbow_iqn_apex.saber.report.inputs import TABLES, read_inputs
 from rainbow_iqn_apex.saber.report.program import write_report
@@ -68,7 +68,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "evaluation": ("x_seed7.csv", lambda folder: read_evaluation(folder / "x_seed7.csv")),
     "evaluation's record": ("x_seed7.json", lambda folder: read_evaluation_record(folder / "x_seed7.json")),
     "what videos show": ("pong_films.json", lambda folder: read_shown(folder, "pong").run_id),
-    "checkpoint": ("last_model_pong_7.pth", lambda folder: Checkpoints(folder, "pong").load()),
+    "checkpoint": ("last_model_pong_7.pth", lambda folder: newest_whole(folder, "pong")),
     "model of a folder": (
         "last_model_pong_7.pth",
         lambda folder: load_model(options.parse(["--game", "pong", "--model", str(folder)], "test", "")),

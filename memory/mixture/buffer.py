@@ -89,7 +89,7 @@ def _read(checkpoint: Checkpoint, layout: Layout) -> Saved:
         raise ValueError("the replay is not one of a mixture of tables")
     for name, length in lengths.items():
         dtype = torch.float64 if name == "largest" else torch.int64
-        if extra[name].dtype != dtype or extra[name].dim() != 1 or length not in (None, len(extra[name])):
+        if extra[name].dtype != dtype or length not in (None, len(extra[name])):
             raise ValueError(f"the {name} of the replay's tables are not as they should be")
     saved = Saved(*extra["counts"].tolist(), *(extra[name] for name in Saved._fields[_COUNTS:]))
     _check_counts(saved, checkpoint.first + chunks, layout)

@@ -180,9 +180,8 @@ def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
     """Return the agent steps that a snapshot was trained for; None if the snapshot does not hold them."""
     lockstep = _settings(args, saved).get("synchronize_actors_with_learner", False)
     counts = {name: saved.get(name) for name in ("T_actors", *(["T_learner"] if lockstep else []))}
-    if not all(type(count) is int and 0 <= count < 2**63 for count in counts.values()):
-        return None
-    return snapshot.steps_made(counts, lockstep=lockstep)
+    steps = [count for count in counts.values() if type(count) is int and 0 <= count < 2**63]
+    return max(steps) if len(steps) == len(counts) else None
 
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:

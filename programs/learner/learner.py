@@ -19,25 +19,30 @@ from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.common import IntervalLog, timestamp
+from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, DivergenceCheck, SavedRun
 from rainbow_iqn_apex.programs.learner.gauges import PARTS, LearnerGauges, Summary
 from rainbow_iqn_apex.programs.learner.ingest import Ingest, Waits, make_evaluations
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
 from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
-from rainbow_iqn_apex.programs.learner.saving import Saver
-from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
 from rainbow_iqn_apex.programs.learner.trainers import LARGEST_LAG, Metrics, Turn, make_trainer
 from rainbow_iqn_apex.programs.learner.update_scheduler import make_pace
 from rainbow_iqn_apex.programs.snapshot import weights_hash
 
-_CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU
 _DONE = object()
 
 
 class Rounds(ABC):
     """Round after round: rows in, updates. `batch_size` is that of this learner's part of an update."""
 
-    def __init__(self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, batch_size: int | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        agent: Agent,
+        buffer: Buffer,
+        decode: Decoder,
+        batch_size: int | None,
+        publisher: Publisher | None = None,
+    ) -> None:
         self._args, self._client, _, self._progress, self._limiter, self._stop, self._team = run
         args, progress, alone = run.args, run.progress, run.team.size == 1
         self._buffer = buffer
@@ -50,11 +55,14 @@ class Rounds(ABC):
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._agreed_steps = progress.T_actors  # on which all learners have agreed
-        self._unchecked: list[tuple[str, torch.Tensor]] = []  # metrics
+        self._divergence = DivergenceCheck(agent.model)
+        self.events = EventLog()
+        self._checkpointer = Checkpointer(run, agent, buffer, self._ingest, publisher, self._divergence, self.events)
 
-    @abstractmethod
     def resume(self, saved: SavedRun) -> None:
         """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
+        is_renewed = saved.progress.run_id != self._progress.run_id
+        self._saves_first = not self._checkpointer.resume(saved) or is_renewed
 
     def run(self) -> None:
         """Train until T-max; raises Stopped if the process shall stop before."""
@@ -132,6 +140,7 @@ class Rounds(ABC):
         while turns := self._pace.turns():
             metrics = self._mean(self._trainer(turns))
             self._note(metrics)
+            self._divergence.note(metrics)
             self._count(turns[: len(metrics)])  # not those for which memory was too short
             with self._clock.part("take_in"):
                 self._ingest.take_meanwhile()
@@ -162,18 +171,6 @@ class Rounds(ABC):
         each = iter(found.float().unbind())
         return [{name: next(each) for name in made} for made in metrics]
 
-    def _note(self, metrics: list[Metrics]) -> None:
-        self._unchecked += [metric for made in metrics for metric in made.items()]
-        if len(self._unchecked) >= _CHECKED_METRICS:
-            self._check_metrics()
-
-    def _check_metrics(self) -> None:
-        """Raise DivergedError if a metric since the last call was not finite; waits for the device."""
-        metrics, self._unchecked = self._unchecked, []
-        if metrics and not torch.stack([value for _, value in metrics]).isfinite().all():
-            name = next(name for name, value in metrics if not value.isfinite())
-            raise DivergedError(f"the {ascii(name)[1:-1][:60]}")
-
     # --- what the learner that leads and the others do each in their way ---
 
     @abstractmethod
@@ -197,6 +194,9 @@ class Rounds(ABC):
         """Save everything, and log the episodes that actors have appended."""
 
     # --- what the learner that leads does alone ---
+
+    def _note(self, metrics: list[Metrics]) -> None:
+        """Measure updates."""
 
     def _measure_anew(self) -> None:
         """Measure speeds from here on: what the log held, or the first updates needed, took another time to play."""
@@ -223,25 +223,18 @@ class Learner(Rounds):
     def __init__(
         self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, store: ReportStore, batch_size: int | None
     ) -> None:
-        super().__init__(run, agent, buffer, decode, batch_size)
+        self._publisher = Publisher(agent.model, run.client)
+        super().__init__(run, agent, buffer, decode, batch_size, self._publisher)
         self._results = run.results
         self._evaluations = make_evaluations(run, self._ingest.bound, self._pace.most_steps)
-        self._publisher = Publisher(agent.model, run.client)
-        self.events = EventLog()
         self.gauges = LearnerGauges(run, buffer, store, self._ingest, self._clock)
-        self._saver = Saver(run, agent, buffer, self._ingest, self._publisher, self._check_metrics, self.events)
         self._log, self._summary = self._new_log()
-
-    def resume(self, saved: SavedRun) -> None:
-        """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
-        is_renewed = saved.progress.run_id != self._progress.run_id
-        self._saves_first = not self._saver.resume(saved) or is_renewed
 
     def _begin(self) -> None:
         self._announce()
         self._publisher.begin(self._progress.round)
         if self._saves_first:
-            self._saver.save()  # if this learner is killed from now on, its successor finds all experience again
+            self._checkpointer.save()  # if this learner is killed from now on, its successor finds all experience again
 
     def _announce(self, status: str = "running") -> None:
         """Log evaluations, write into the run's record how far it is, and publish what a restarted server has lost."""
@@ -262,11 +255,11 @@ class Learner(Rounds):
     def _publish(self) -> None:
         with self._clock.part("publish"):
             if next(self._model.parameters()).device.type == "cpu":  # a GPU would have to be waited for
-                self._saver.check_finite()  # or actors would fail by these weights, and be blamed
+                self._divergence.check()  # or actors would fail by these weights, and be blamed
             self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
             self._announce()
         with self._clock.part("save"):
-            self._saver.save_if_due()
+            self._checkpointer.save_if_due()
 
     def _finish(self) -> None:
         self._publisher.finish()
@@ -277,16 +270,15 @@ class Learner(Rounds):
         In lockstep a successor logs the episodes of the round under way again, in an order that no process's speed
         decides. A run counts as finished only when all this is done: if the learner dies before, a successor does all.
         """
-        self._saver.save()
+        self._checkpointer.save()
         self._announce(status)  # no actor can commit any more
         self._agree(ready=True)
         self._ingest.take_rest()
         self._evaluations.take_rest()
         self._ingest.episodes.share()
         if status == "finished":
-            self._saver.finished = True
-            self._saver.save()
-        self._saver.try_to(lambda: self._results.plot(now=True))
+            self._checkpointer.save(finished=True)
+        self._checkpointer.try_to(lambda: self._results.plot(now=True))
         self.gauges.read_anew()
         print(self._summary.result(), flush=True)
         hash_ = weights_hash(self._model)
@@ -298,7 +290,7 @@ class Learner(Rounds):
     def _save_alone(self) -> None:
         if self._team.size == 1:  # what others have to add to a checkpoint is not to be had any more
             self._agree(ready=True)  # on what was taken in before the error
-            self._saver.write_checkpoint()
+            self._checkpointer.save(trims=False)
 
     def _close(self) -> None:
         self._evaluations.close()
@@ -308,21 +300,20 @@ class Learner(Rounds):
 
     def _note(self, metrics: list[Metrics]) -> None:
         self.gauges.note(metrics)
-        super()._note(metrics)
 
     def _report(self) -> None:
-        self._saver.try_to(self._saver.keep_weights)
+        self._checkpointer.try_to(self._checkpointer.keep_weights)
         T = self._progress.T_learner
         if self._log.passes(T, played=self._progress.T_actors, trained=T):
             print(self._summary.line(), flush=True)
-            self._saver.try_to(self._results.plot)
-            self._saver.try_to(self._saver.save_best)
+            self._checkpointer.try_to(self._results.plot)
+            self._checkpointer.try_to(self._checkpointer.save_best)
 
     def _evaluate(self) -> None:
         means = ", ".join(f"{name.removeprefix('train/')} {mean:.4f}" for name, mean in self.gauges.means().items())
         print(f"Mean {means}, {self._summary.score()}", flush=True)
-        self._saver.try_to(lambda: self._results.plot(now=True))
-        self._saver.try_to_save()
+        self._checkpointer.try_to(lambda: self._results.plot(now=True))
+        self._checkpointer.try_to_save()
 
     def _new_log(self) -> tuple[IntervalLog, Summary]:
         args, progress, results = self._args, self._progress, self._results
@@ -333,22 +324,10 @@ class Learner(Rounds):
 class Follower(Rounds):
     """Takes in the experience of its own actors, and writes nothing."""
 
-    def __init__(self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, batch_size: int | None) -> None:
-        super().__init__(run, agent, buffer, decode, batch_size)
-        self._shared = SharedCheckpoint(run, agent, buffer, self._ingest)
-        self._saved_at = 0  # chunks inserted when the last checkpoint was written
-
-    def resume(self, saved: SavedRun) -> None:
-        """Take up this learner's part of a checkpoint."""
-        is_renewed = saved.progress.run_id != self._progress.run_id
-        self._saves_first = not self._shared.resume(saved) or is_renewed
-        self._shared.oldest()
-        self._saved_at = self._buffer.inserted
-
     def _begin(self) -> None:
         self._announce()
         if self._saves_first:
-            self._save()
+            self._checkpointer.save()
 
     def _announce(self, status: str = "running") -> None:
         del status
@@ -357,23 +336,16 @@ class Follower(Rounds):
 
     def _publish(self) -> None:
         self._announce()
-        turned_over = self._buffer.inserted - self._saved_at >= self._buffer.turnover
-        if self._team.total(int(turned_over))[0]:
-            self._save()
+        self._checkpointer.save_if_due()
 
     def _evaluate(self) -> None:
-        self._save()
-
-    def _save(self) -> None:
-        self._check_metrics()
-        self._shared.gather()
-        self._saved_at = self._buffer.inserted
+        self._checkpointer.try_to_save()
 
     def _leave(self, status: str) -> None:
-        self._save()
+        self._checkpointer.save()
         self._announce(status)
         self._agree(ready=True)  # after the learner that leads has written that no actor can commit any more
         self._ingest.take_rest()
         self._ingest.episodes.share()
         if status == "finished":
-            self._save()
+            self._checkpointer.save(finished=True)

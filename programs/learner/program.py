@@ -55,13 +55,18 @@ from rainbow_iqn_apex.programs.common import (
 )
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, make_buffer, share_of
+from rainbow_iqn_apex.programs.learner.checkpointer import (
+    SavedRun,
+    damage_named,
+    newest_whole,
+    parse,
+    points_to_keep,
+)
 from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
-from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.learner import Follower, Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
 from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.world import Team, TeamWatch, join, local_number
@@ -400,15 +405,11 @@ def _describe(args: Args, expected: str) -> None:
 
 def _saved_run(args: Args, reports: ResultsFolder, team: Team) -> SavedRun | None:
     """Return the run to resume, None to start afresh; raises UserError for a run that cannot be resumed so."""
-    found = reports.checkpoints.load()
-    if found:
+    if found := newest_whole(reports.folder, reports.game):
         saved = parse(*found)
         _refuse_other_settings(args, saved)
         _refuse_other_name(args, saved)
         _refuse_other_team(args, saved, team)
-        reports.best_mean = saved.best_mean
-        if not args.synchronize_actors_with_learner:  # in lockstep the run comes to the same means again
-            reports.keep_best(saved.progress.run_id)
         return saved
     if full := next((log for log in reports.logs if log.episodes), None):
         raise UserError(
@@ -459,16 +460,16 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
 
 def _refuse_other_team(args: Args, saved: SavedRun, team: Team) -> None:
     """Raise UserError if other learners have written the checkpoint: each goes on with its own actors and replay."""
-    before = max(1, len(saved.ranks))
+    before = len(saved.shards)
     if before != team.size:
         raise UserError(
             f"--path-to-results: {short_path(saved.path)} is of a run with {before} learners, and here are "
             f"{team.size}: start as many, or start afresh in another --path-to-results"
         )
-    if team.size > 1 and args.nb_actor != saved.nb_actor:
+    if team.size > 1 and args.nb_actor != saved.crews[-1].nb_actor:
         raise UserError(
-            f"--nb-actor: was {saved.nb_actor} when {short_path(saved.path)} was saved, is {args.nb_actor}; with "
-            "several learners it cannot change"
+            f"--nb-actor: was {saved.crews[-1].nb_actor} when {short_path(saved.path)} was saved, is {args.nb_actor}; "
+            "with several learners it cannot change"
         )
 
 

@@ -6,6 +6,7 @@ publisher.start(version)     # publishes the weights of this moment, and returns
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,14 +51,21 @@ class Publisher:
             packet = weights_packet.pack(weights, version)
         self._client.publish(version, packet)
 
-    def packets(self) -> dict[int, bytes]:
-        """Wait for what is being sent, even if that fails, and return the packets of the two newest versions."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the packets of the two newest versions; waits for what is being sent, even if that fails.
+
+        After a stop in the middle of a round, no actor may get the present weights before the round's end, and an actor
+        that has a round left to play needs the weights of the version before.
+        """
         if self._sending:
             wait([self._sending])
-        return self._client.packets or self._restored
+        packets = self._client.packets or self._restored
+        return {
+            "published": {v: torch.frombuffer(bytearray(packet), dtype=torch.uint8) for v, packet in packets.items()}
+        }
 
-    def restore(self, packets: dict[int, bytes]) -> None:
-        """Take over the packets of a checkpoint, which `begin` publishes."""
+    def load_state_dict(self, packets: dict[int, bytes]) -> None:
+        """Take over the packets of a checkpoint, by version; `begin` publishes them."""
         self._restored = packets
 
     def finish(self) -> None:

@@ -1,26 +1,19 @@
 """What a learner writes: the training log of all actors, its plot, the run's record, checkpoints and snapshots."""
 
-import math
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, lock_file, short_path, write_file
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.memory.broker.learner_client import begun_as
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
-from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
@@ -39,8 +32,6 @@ class ResultsFolder:
     def __init__(self, folder: Path, game: str, action_repeat: int) -> None:
         self.folder, self.game = folder, game
         self.action_repeat = action_repeat
-        self.checkpoints = Checkpoints(folder, game)
-        self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
         self._plotted: dict[str, int] = {}  # episodes in the plot of each game
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
@@ -176,36 +167,23 @@ class ResultsFolder:
         """Return the tasks that the run plays, one or several."""
         return self._record.tasks if self._record else (Task(self.game),)
 
-    def keep_best(self, run_id: str) -> None:
-        """Let only a higher mean replace the best snapshot of this run, which a killed learner has left."""
-        with suppress(UserError):  # there is none, or it is damaged
-            best = snapshot.load(self._best_path, "best snapshot", self.folder)
-            mean, run = best.get("best_mean"), best.get("run_id")
-            if isinstance(mean, float) and isinstance(run, str) and begun_as(run) == begun_as(run_id):
-                self.best_mean = max(self.best_mean, mean)
+    def resume(self, logged: int, checkpoint: Path, *, again: bool) -> None:
+        """Continue a training log that had `logged` bytes at a checkpoint, and log what came after `again` or not."""
+        log = self.log
+        if log.size < logged:
+            print(
+                f"{short_path(log.path)} has lost episodes: it has {log.size} bytes, and had {logged} when "
+                f"{short_path(checkpoint)} was saved; the run goes on without these scores, so stop it first to "
+                "put the file back",
+                flush=True,
+            )
+        if again:
+            log.go_back(logged)
 
-    @property
-    def _best_path(self) -> Path:
-        return self.folder / f"best_model_{self.game}.pth"
-
-    def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
-        """Keep the present weights if the newest 100 training episodes are the best so far."""
-        mean = self.mean_score(int(values["T_learner"]))
-        if mean is not None and mean > self.best_mean:
-            snapshot.save(self._best_path, agent, values | {"best_mean": mean})
-            self.best_mean = mean
-
-    def save_checkpoint(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
-        """Write a checkpoint, and how far the run got; see `Checkpoints.save`."""
-        older = self.checkpoints.save(agent, values | {"best_mean": self.best_mean}, needs)
-        self._record_progress(values)
-        return older
-
-    def _record_progress(self, values: dict[str, Any]) -> None:
+    def record_progress(self, steps: int) -> None:
         """Write down how far the run got. The log alone does not show that: a run may end within an episode."""
         if self._record:
-            lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]
-            self._record = replace(self._record, reached=snapshot.steps_made(values, lockstep=lockstep))
+            self._record = replace(self._record, reached=steps)
             write_record(self._record_path, self._record)
 
 

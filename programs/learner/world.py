@@ -8,6 +8,7 @@ Averages stay on the way between the learners: no process leads them. The connec
 encryption, as is usual between processes of torch.distributed: they belong into a network that is one's own.
 """
 
+import io
 import os
 import sys
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -47,6 +48,10 @@ class Single(Alone):
     def exchange(self, value: T, kind: type[T]) -> list[T]:  # noqa: ARG002 - nothing is sent
         """Return the value alone."""
         return [value]
+
+    def gather_states(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the state alone."""
+        return [state]
 
     def leave(self) -> None:
         """Do nothing."""
@@ -96,6 +101,16 @@ class ProcessGroup:
         """Return the value of each learner: anything that JSON can hold, of a `kind` that msgspec knows."""
         encoded = torch.from_numpy(np.frombuffer(msgspec.json.encode(value), np.uint8).copy())
         return [msgspec.json.decode(part.numpy().tobytes(), type=kind) for part in self.gather(encoded)]
+
+    def gather_states(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the state of each learner: tensors and plain values, on the CPU."""
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        packed = torch.from_numpy(np.frombuffer(stream.getvalue(), np.uint8).copy())
+        return [
+            torch.load(io.BytesIO(part.numpy().tobytes()), map_location="cpu", weights_only=True)
+            for part in self.gather(packed)
+        ]
 
     def leave(self) -> None:
         """Give the connections back."""

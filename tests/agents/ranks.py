@@ -47,6 +47,10 @@ class ThreadRank:
         """Return the numbers of each rank."""
         return self._exchange(numbers.detach())
 
+    def gather_states(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the state of each rank."""
+        return self._exchange(state)
+
     def average(self, gradients: Sequence[Tensor]) -> None:
         """Replace each gradient by its mean."""
         parts = self._exchange([gradient.clone() for gradient in gradients])

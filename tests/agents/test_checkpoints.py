@@ -17,7 +17,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints
+from rainbow_iqn_apex.programs.learner.checkpointer import TwoNewest, newest_whole
 from tests.agents.test_snapshot_damage import flip as flip_bytes
 from tests.specs import discrete
 
@@ -64,13 +64,13 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(path.stem.split("_")[-1]) for path in folder.glob("last_model_*"))
 
 
-def save(checkpoints: Checkpoints, agent: Agent, at: int, needs: int) -> dict[int, int]:
+def save(checkpoints: TwoNewest, agent: Agent, at: int, needs: int) -> dict[int, int]:
     return checkpoints.save(agent, {"T_learner": at, "needs": needs}, {0: needs})
 
 
 def test_two_are_kept_and_the_log_is_trimmed_for_the_older_one(tmp_path: Path, agent: Agent) -> None:
-    checkpoints = Checkpoints(tmp_path, "chain")
-    assert checkpoints.load() is None
+    checkpoints = TwoNewest(tmp_path, "chain")
+    assert newest_whole(tmp_path, "chain") is None
     assert save(checkpoints, agent, 0, 1) == {}, "there is no older one yet"
     assert save(checkpoints, agent, 100, 5) == {0: 1}
     assert save(checkpoints, agent, 200, 9) == {0: 5}
@@ -84,32 +84,33 @@ def test_two_are_kept_and_the_log_is_trimmed_for_the_older_one(tmp_path: Path, a
 def test_a_torn_newest_one_costs_only_itself(
     tmp_path: Path, agent: Agent, capsys: pytest.CaptureFixture[str], damage: Damage
 ) -> None:
-    first = Checkpoints(tmp_path, "chain")
+    first = TwoNewest(tmp_path, "chain")
     for at in (100, 200, 300):
         save(first, agent, at, at)
     damage(tmp_path / "last_model_chain_300.pth")
-    second = Checkpoints(tmp_path, "chain")
-    path, saved = second.load() or (None, {})
+    path, saved = newest_whole(tmp_path, "chain") or (None, {})
     assert (path, saved["T_learner"]) == (tmp_path / "last_model_chain_200.pth", 200)
     (line,) = capsys.readouterr().out.splitlines()
     assert "last_model_chain_300.pth" in line and line.endswith(": going on from the checkpoint before it")
+    second = TwoNewest(tmp_path, "chain")
+    second.newest = path
     second.needs = {0: 200}
     assert save(second, agent, 400, 400) == {0: 200}
     assert steps(tmp_path) == [200, 400], "the torn one goes, whatever its number"
     for path in tmp_path.iterdir():
         damage(path)
     with pytest.raises(UserError, match=r"^--path-to-results: .*last_model_chain_200\.pth"):
-        Checkpoints(tmp_path, "chain").load()
+        newest_whole(tmp_path, "chain")
 
 
 def test_one_that_cannot_be_read_now_is_not_passed_over(tmp_path: Path, agent: Agent) -> None:
     # Mutation: take every error for damage, and the next two checkpoints delete the newest one.
-    first = Checkpoints(tmp_path, "chain")
+    first = TwoNewest(tmp_path, "chain")
     save(first, agent, 100, 100)
     unreadable = tmp_path / "last_model_chain_200.pth"
     unreadable.symlink_to("/proc/self/mem")
     with pytest.raises(UserError, match=r"last_model_chain_200\.pth .*\(it leads out of .*\)$"):
-        Checkpoints(tmp_path, "chain").load()
+        newest_whole(tmp_path, "chain")
     unreadable.unlink()
     first.save(agent, {"T_learner": 200, "large": torch.zeros(1 << 24)}, {})
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -121,24 +122,24 @@ def test_one_that_cannot_be_read_now_is_not_passed_over(tmp_path: Path, agent: A
             while True:
                 taken.append(torch.empty(1 << 24))  # of what the tests before this one have freed
         with pytest.raises(UserError, match=r"last_model_chain_200\.pth .*\(there is not enough memory for it\)$"):
-            Checkpoints(tmp_path, "chain").load()
+            newest_whole(tmp_path, "chain")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
         taken.clear()
-    assert (Checkpoints(tmp_path, "chain").load() or ("",))[0] == unreadable
+    assert (newest_whole(tmp_path, "chain") or ("",))[0] == unreadable
 
 
 def test_a_torn_one_that_is_written_again_takes_its_own_place(tmp_path: Path, agent: Agent) -> None:
-    first = Checkpoints(tmp_path, "chain")
+    first = TwoNewest(tmp_path, "chain")
     save(first, agent, 100, 100)
     save(first, agent, 200, 200)
     flip(tmp_path / "last_model_chain_200.pth")
-    second = Checkpoints(tmp_path, "chain")
+    second = TwoNewest(tmp_path, "chain")
     # Mutation: take any file that was there for the newest checkpoint, and the log is never trimmed.
-    assert second.load()
+    second.newest, _ = newest_whole(tmp_path, "chain") or (None, {})
     second.needs = {0: 100}
     assert save(second, agent, 200, 200) == {0: 100}
-    assert (Checkpoints(tmp_path, "chain").load() or ("",))[0] == tmp_path / "last_model_chain_200.pth"
+    assert (newest_whole(tmp_path, "chain") or ("",))[0] == tmp_path / "last_model_chain_200.pth"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -147,7 +148,7 @@ def test_whatever_happens_one_damaged_file_never_costs_the_run(tmp_path: Path, a
     dice = random.Random(seed)
     folder = tmp_path / "results"
     folder.mkdir()
-    checkpoints, at, trimmed, written = Checkpoints(folder, "chain"), 0, 0, 0
+    checkpoints, at, trimmed, written = TwoNewest(folder, "chain"), 0, 0, 0
     for number in range(1, 40):
         at += dice.choice((0, 0, 1, 7))
         trimmed = max(trimmed, save(checkpoints, agent, at, number).get(0, 0))
@@ -156,12 +157,12 @@ def test_whatever_happens_one_damaged_file_never_costs_the_run(tmp_path: Path, a
         shutil.copytree(folder, copy)
         dice.choice(DAMAGES)(copy / f"last_model_chain_{steps(copy)[-1]}.pth")
         if written > 1:
-            _, older = Checkpoints(copy, "chain").load() or (None, {})
+            _, older = newest_whole(copy, "chain") or (None, {})
             assert older["needs"] >= trimmed, "the log lacks what this one needs"
         if dice.random() < 0.3:  # killed, perhaps with a torn newest one
             folder = copy.rename(tmp_path / f"results{number}") if written > 1 and dice.random() < 0.5 else folder
-            checkpoints = Checkpoints(folder, "chain")
-            _, saved = checkpoints.load() or (None, {})
+            checkpoints = TwoNewest(folder, "chain")
+            checkpoints.newest, saved = newest_whole(folder, "chain") or (None, {})
             checkpoints.needs, at = {0: saved["needs"]}, saved["T_learner"]
         shutil.rmtree(copy, ignore_errors=True)
     assert written == 2 and trimmed > 10

@@ -1,17 +1,26 @@
 """Weights that are kept at SABER's marks and at even intervals: when, once, and good for evaluation."""
 
-import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
-from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
+from rainbow_iqn_apex.programs.learner.checkpointer import (
+    Checkpointer,
+    DivergenceCheck,
+    point_passed,
+    points_to_keep,
+)
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
+from rainbow_iqn_apex.programs.learner.world import SINGLE
 from tests.specs import ATARI
 
 MARKS = [2_500_000, 12_500_000, 25_000_000, 50_000_000]  # agent steps of four frames
@@ -39,17 +48,35 @@ def test_the_points_are_saber_s_marks_and_even_intervals() -> None:
     assert points_to_keep(args_of("--keep-checkpoints", "0"), 3)[0] == 3_333_334, "the first step with all its frames"
 
 
+@pytest.mark.parametrize(
+    ("before", "steps", "passed"), [(0, 99, None), (0, 103, 100), (103, 199, None), (199, 231, 230), (0, 300, 300)]
+)
+def test_the_last_point_on_the_way_is_the_one_that_is_kept(before: int, steps: int, passed: int | None) -> None:
+    assert point_passed([100, 200, 230, 300], before, steps) == passed
+
+
+def checkpointer_of(folder: Path, agent: Agent, progress: Progress) -> Checkpointer:
+    """Keeps weights of pong at the agent steps 100, 200 and 300."""
+    words = "--game pong --T-max 300 --learn-start 4 --keep-checkpoints 3 --replay-frequency 7".split()
+    run: Any = SimpleNamespace(
+        args=args_of(*words, "--path-to-results", str(folder)), client=None, folder=SimpleNamespace(action_repeat=4),
+        progress=progress, limiter=SimpleNamespace(synchronize=True, crews=()), team=SINGLE,
+    )  # fmt: skip
+    of_none: Any = None
+    return Checkpointer(run, agent, of_none, of_none, None, DivergenceCheck(agent.model), EventLog())
+
+
 def test_each_point_is_kept_once_and_a_resumed_run_goes_on(tmp_path: Path, agent: Agent) -> None:
-    kept = KeptWeights(tmp_path, "pong", [100, 200, 230, 300], done=0)
-    for steps in (0, 99, 103, 107, 199):
-        kept.keep(steps, agent, {"T_learner": steps})
+    progress = Progress("a1")
+    kept = checkpointer_of(tmp_path, agent, progress)
+    for progress.T_learner in (0, 99, 103, 107, 199):
+        kept.keep_weights()
     assert names(tmp_path) == ["model_pong_100.pth"]
     assert snapshot.load(tmp_path / "model_pong_100.pth", "test")["T_learner"] == 103
-    resumed = KeptWeights(tmp_path, "pong", [100, 200, 230, 300], done=199)
-    resumed.keep(231, agent, {"T_learner": 231})
-    assert names(tmp_path) == ["model_pong_100.pth", "model_pong_230.pth"], "weights are not kept under two names"
-    resumed.keep(310, agent, {"T_learner": 310})
-    assert names(tmp_path)[-1] == "model_pong_300.pth"
+    resumed = checkpointer_of(tmp_path, agent, progress)
+    progress.T_learner = 304
+    resumed.keep_weights()
+    assert names(tmp_path) == ["model_pong_100.pth", "model_pong_300.pth"], "weights are not kept under two names"
     assert snapshot.last_models(tmp_path, "pong") == [], "they are no checkpoints"
 
 
@@ -58,22 +85,27 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_full_disk_is_tried_again(tmp_path: Path, agent: Agent) -> None:
-    kept = KeptWeights(tmp_path / "gone", "pong", [100], done=0)
+    progress = Progress("a1")
+    kept = checkpointer_of(tmp_path / "gone", agent, progress)
+    progress.T_learner = 100
     with pytest.raises(OSError, match="gone"):
-        kept.keep(100, agent, {"T_learner": 100})
+        kept.keep_weights()
     (tmp_path / "gone").mkdir()
-    kept.keep(104, agent, {"T_learner": 104})
+    progress.T_learner = 104
+    kept.keep_weights()
     assert names(tmp_path / "gone") == ["model_pong_100.pth"]
 
 
 def test_an_evaluation_and_another_run_take_them(
     tmp_path: Path, agent: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trained = args_of("--game", "pong", "--replay-frequency", "7")
-    KeptWeights(tmp_path, "pong", [100], 0).keep(100, agent, {"settings": json.dumps(trained.shared)})
+    progress = Progress("a1")
+    kept = checkpointer_of(tmp_path, agent, progress)
+    progress.T_learner = 100
+    kept.keep_weights()
     path = tmp_path / "model_pong_100.pth"
     content = snapshot.load(path, "--model")
-    assert content.keys() == {"settings", "model_state_dict"}
+    assert "settings" in content and {name for name in content if name.endswith("_state_dict")} == {"model_state_dict"}
     args = network_args(options.parse(["--game", "pong", "--model", str(path)], "test", ""), content)
     assert (args.get("hidden_size"), args.replay_frequency) == (5, 7)
     other = make_agent(args_of(), ATARI, torch.device("cpu"), learns=True, seed=2)

@@ -16,6 +16,8 @@ from rainbow_iqn_apex.agents.networks.duelling import NoisyLinear
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.messages import Episode
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.learner.checkpointer import best_mean_of
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.snapshot import weights_hash
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record
@@ -53,21 +55,14 @@ def test_a_mean_score_does_not_look_ahead(tmp_path: Path) -> None:
 
 
 def test_the_best_snapshot_of_a_killed_learner_is_not_replaced_by_a_worse_one(tmp_path: Path) -> None:
-    # Mutations: go on with the checkpoint's mean; take that of another run's snapshot.
-    agent: Any = SimpleNamespace(model=(model := nn.Linear(2, 1)), parts={"model": model})
-    for run, wanted in (("id", 20.0), ("id-abc123", 20.0), ("other", 10.0)):
-        with ResultsFolder(tmp_path / run, "chain", 4) as reports:
-            add(reports, 100, [20] * 100)
-            reports.save_best(agent, {"T_learner": 200, "run_id": run.replace("-abc123", "")})
-        with ResultsFolder(tmp_path / run, "chain", 4) as reports:
-            reports.best_mean = 10.0
-            reports.keep_best(run if wanted == 20 else "id")
-            assert reports.best_mean == wanted
-    with ResultsFolder(tmp_path / "empty", "chain", 4) as reports:
-        reports.keep_best("id")
-        (tmp_path / "empty" / "best_model_chain.pth").write_bytes(b"torn")
-        reports.keep_best("id")
-        assert reports.best_mean == -math.inf
+    # Mutation: take the mean of another run's snapshot.
+    path = tmp_path / "best_model_chain.pth"
+    assert best_mean_of(path, "id") == -math.inf
+    agent: Any = SimpleNamespace(parts={"model": nn.Linear(2, 1)})
+    snapshot.save(path, agent, {"best_mean": 20.0, "run_id": "id"})
+    assert [best_mean_of(path, run) for run in ("id", "id-abc123", "other")] == [20.0, 20.0, -math.inf]
+    path.write_bytes(b"torn")
+    assert best_mean_of(path, "id") == -math.inf
 
 
 def test_who_reads_a_plot_while_it_is_replaced_gets_a_whole_page(tmp_path: Path) -> None:
@@ -129,26 +124,24 @@ def test_the_hash_is_that_of_the_documented_bytes() -> None:
     assert weights_hash(layer) == hashlib.sha256(content).hexdigest()[:16]
 
 
-def start_of(lockstep: bool, commit: str = "a") -> Start:
-    return Start({"synchronize_actors_with_learner": lockstep}, {}, commit)
+def start_of(commit: str) -> Start:
+    return Start({}, {}, commit)
 
 
 def test_the_record_tells_how_far_a_run_got(tmp_path: Path) -> None:
-    # In lockstep the updates stand for the steps; without it the learner runs at its own pace.
-    for lockstep, reached in ((True, 900), (False, 800)):
-        with ResultsFolder(tmp_path, "chain", 3) as reports:
-            reports.begin(start_of(lockstep), afresh=True)
-            assert read_record(tmp_path / "chain.json") == RunRecord("chain", 3, 0, (start_of(lockstep),))
-            reports._record_progress({"T_actors": 800, "T_learner": 900})
-        record = read_record(tmp_path / "chain.json")
-        assert record and record.reached == reached
+    with ResultsFolder(tmp_path, "chain", 3) as reports:
+        reports.begin(start_of("a"), afresh=True)
+        assert read_record(tmp_path / "chain.json") == RunRecord("chain", 3, 0, (start_of("a"),))
+        reports.record_progress(900)
+    record = read_record(tmp_path / "chain.json")
+    assert record and record.reached == 900
 
 
 def test_the_plot_is_of_what_the_record_says_is_played(tmp_path: Path) -> None:
     # Mutation: take every name for a game of the emulator.
     for env, title in (("gymnasium:CartPole-v1", "CartPole-v1"), ("atari", "Pong")):
         with ResultsFolder(tmp_path / title, title.lower(), 1) as reports:
-            reports.begin(Start({"env": env, "synchronize_actors_with_learner": True}, {}, "a"), afresh=True)
+            reports.begin(Start({"env": env}, {}, "a"), afresh=True)
             reports.plot(now=True)
         page = (tmp_path / title / f"Reward_{title.lower()}.html").read_text()
         assert f"<h1>{title}: training scores</h1>" in page
@@ -159,10 +152,10 @@ def test_a_resumed_run_keeps_its_record(tmp_path: Path) -> None:
     # Mutation: write the record anew at every start.
     for commit in "abb":
         with ResultsFolder(tmp_path, "chain", 3) as reports:
-            reports.begin(start_of(True, commit), afresh=commit == "a")
-            reports._record_progress({"T_actors": 7, "T_learner": 0})
+            reports.begin(start_of(commit), afresh=commit == "a")
+            reports.record_progress(7)
     record = read_record(tmp_path / "chain.json")
     assert record and [start.commit for start in record.starts] == ["a", "b"] and record.reached == 7
     (tmp_path / "chain.json").write_text("{}")
     with ResultsFolder(tmp_path, "chain", 3) as reports, pytest.raises(UserError, match=r"chain\.json"):
-        reports.begin(start_of(True), afresh=False)
+        reports.begin(start_of("a"), afresh=False)

@@ -26,7 +26,7 @@ from rainbow_iqn_apex.memory.broker import scripts as lua
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.messages import Message, encode_message
 from rainbow_iqn_apex.memory.rows import Row
-from rainbow_iqn_apex.programs.learner import results_folder, saving
+from rainbow_iqn_apex.programs.learner import checkpointer, results_folder
 from tests.chain.environment import ChainEnvironment
 
 TTL_S = 3.0  # of leases that end soon
@@ -118,7 +118,7 @@ def hurried() -> None:
     _replace(lease, "TTL_MS", int(TTL_S * 1000))
     _replace(connection, "_SOCKET_TIMEOUT_S", REQUEST_S)
     _replace(lua, "COMMIT", lua.COMMIT.replace("'PX', 10000", f"'PX', {int(TTL_S * 1000)}"))
-    _replace(saving, "_SNAPSHOT_INTERVAL_S", 1.0)
+    _replace(checkpointer, "_INTERVAL_S", 1.0)
 
 
 def _replace(module: object, name: str, value: object) -> None:
@@ -147,7 +147,7 @@ def naming() -> None:
 
 def saving_often() -> None:
     """Do whatever a clock decides at every opportunity: snapshots after each round, and plots."""
-    saving._SNAPSHOT_INTERVAL_S = 0.0
+    checkpointer._INTERVAL_S = 0.0
     results_folder._PLOT_INTERVAL_S = 0.0
 
 

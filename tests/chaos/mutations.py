@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.impala.agent import Impala, PolicyValue
@@ -103,7 +104,7 @@ def _queue_forgotten() -> None:
     restore = Queue.restore
 
     def restore_nothing(self: RememberingBuffer, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        restore(self, checkpoint._replace(ids=checkpoint.ids[:0], priorities=checkpoint.priorities[:0]), newest)
+        restore(self, structs.replace(checkpoint, ids=checkpoint.ids[:0], priorities=checkpoint.priorities[:0]), newest)
 
     Queue.restore = restore_nothing  # type: ignore[method-assign]
 
@@ -124,7 +125,7 @@ def _waiting_sequences_not_saved() -> None:
 
     def checkpoint_without_queue(self: Mixture) -> Checkpoint:
         whole = checkpoint(self)
-        return whole._replace(extra=whole.extra | {"waiting": torch.zeros(0, dtype=torch.int64)})
+        return structs.replace(whole, extra=whole.extra | {"waiting": torch.zeros(0, dtype=torch.int64)})
 
     Mixture.checkpoint = checkpoint_without_queue  # type: ignore[method-assign]
 

@@ -20,8 +20,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
-from rainbow_iqn_apex.programs.learner.saving import Saver
+from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, SavedRun
 from rainbow_iqn_apex.programs.learner.trainers import EagerTrainer, Metrics, MixtureTrainer, Turn
 
 READ, LEARNED = "read.txt", "learned.txt"
@@ -129,19 +128,19 @@ def _what_is_learned(path: Path) -> None:
     """Write a line an update, of buffers whose samples are whole chunks, and a line for each checkpoint resumed."""
     file = _open(path)
     drawn: list[str] = []  # the batches of the updates under way
-    resume = Saver.resume
+    resume = Checkpointer.resume
     for buffer in (Queue, Replay, Mixture):
         _note_batches(buffer, drawn)
     for trainer in (EagerTrainer, MixtureTrainer):
         _note_updates(trainer, drawn, file)
     _note_what_is_added(file)
 
-    def resume_and_write(self: Saver, saved: SavedRun) -> bool:
-        counted = " ".join(f"{actor}:{last}" for actor, last in saved.own_part.counted.items())
+    def resume_and_write(self: Checkpointer, saved: SavedRun) -> bool:
+        counted = " ".join(f"{actor}:{last}" for actor, last in saved.shards[0].counted.items())
         os.write(file, f"resumed {saved.progress.T_learner} {counted}\n".encode())
         return resume(self, saved)
 
-    Saver.resume = resume_and_write  # type: ignore[method-assign]
+    Checkpointer.resume = resume_and_write  # type: ignore[method-assign]
 
 
 def _note_updates(trainer: type[EagerTrainer], drawn: list[str], file: int) -> None:

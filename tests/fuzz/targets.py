@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import structs
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
@@ -31,9 +32,9 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.checkpointer import damage_named, parse
 from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, MessageDecoder, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
-from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task
@@ -280,7 +281,7 @@ def _snapshots(args: options.Args, agent: Agent, path: Path, buffer: _SavedBuffe
         "T_actors": 5, "T_learner": 4, "run_id": "abc", "round": 1, "round_end": 8, "best_mean": 1.5,
         "settings": json.dumps(args.shared), "counted": {0: 7}, "published": {3: torch.zeros(9, dtype=torch.uint8)},
         "replay_generator": torch.Generator().get_state(),
-        "replay": buffer.checkpoint._asdict(),
+        "replay": structs.asdict(buffer.checkpoint),
         "run_name": "fuzz", "crews": [[0, 0, 1, 8]], "logged": 90, "finished": False, "server": "here", "saves": 2,
     }  # fmt: skip
     snapshot.save(path, agent, values)
@@ -298,7 +299,7 @@ def _snapshots(args: options.Args, agent: Agent, path: Path, buffer: _SavedBuffe
         restored = None
         with damage_named(path):
             if saved.keys() >= values.keys():
-                restored = buffer.restore(parse(path, saved).own_part.replay)
+                restored = buffer.restore(parse(path, saved).shards[0].replay)
             snapshot.restore(agent, saved)
         snapshot.restore_weights(agent, saved)
         return restored

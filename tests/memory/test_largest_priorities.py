@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.replay import Replay
@@ -102,7 +103,7 @@ def test_a_checkpoint_of_before_is_taken_and_others_are_as_they_were() -> None:
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], [float("inf")], [2.0, 3.0], []])
 def test_a_number_that_no_replay_has_written_is_refused(bad: list[float]) -> None:
     empty = Checkpoint(0, torch.zeros((0, 2), dtype=torch.int64), torch.zeros((0, SPEC.samples)))
-    damaged = empty._replace(extra={"largest": torch.tensor(bad, dtype=torch.float64)})
+    damaged = structs.replace(empty, extra={"largest": torch.tensor(bad, dtype=torch.float64)})
     with pytest.raises(ValueError, match="the replay's largest priority is no finite number"):
         replay_of().restore(damaged, {})
 

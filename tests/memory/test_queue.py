@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
@@ -87,7 +88,9 @@ class NewestFirst(Queue):
 
 class ForgetsWhatWaits(Queue):
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        super().restore(checkpoint._replace(ids=checkpoint.ids[1:], priorities=checkpoint.priorities[1:]), newest)
+        super().restore(
+            structs.replace(checkpoint, ids=checkpoint.ids[1:], priorities=checkpoint.priorities[1:]), newest
+        )
 
 
 @pytest.mark.parametrize("broken", [NewestFirst, ForgetsWhatWaits])

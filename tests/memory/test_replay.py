@@ -3,6 +3,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.assembler import Assembler
@@ -112,7 +113,8 @@ class Model:
 
     def check(self, replay: Replay) -> None:
         replay.check_valid()
-        _, ids, priorities, _ = replay.checkpoint()
+        checkpoint = replay.checkpoint()
+        ids, priorities = checkpoint.ids, checkpoint.priorities
         assert sorted(map(tuple, ids.tolist())) == sorted(sent.id for sent in self.held)
         for (actor, sequence), found in zip(ids.tolist(), priorities, strict=True):
             expected = [self.priorities[ChunkId(actor, sequence), leaf] for leaf in range(self.spec.samples)]
@@ -200,7 +202,7 @@ class UpdatesOverwritten(Replay):
 
 class ForgetsPriorities(Replay):
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        super().restore(checkpoint._replace(priorities=torch.ones_like(checkpoint.priorities)), newest)
+        super().restore(structs.replace(checkpoint, priorities=torch.ones_like(checkpoint.priorities)), newest)
 
 
 class ForgetsWhatIsToCome(Replay):

@@ -13,8 +13,8 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.card import check_folder
+from rainbow_iqn_apex.programs.learner.checkpointer import parse
 from rainbow_iqn_apex.programs.learner.program import _refuse_other_settings
-from rainbow_iqn_apex.programs.learner.saved_run import parse
 from rainbow_iqn_apex.saber.results.evaluation_log import read_evaluation_record
 from rainbow_iqn_apex.saber.results.run_record import read_record
 from rainbow_iqn_apex.saber.results.training_log import read_records
@@ -25,9 +25,10 @@ from tests.refusals.files import CHECKPOINT, RUN, TABLE
 def test_a_run_is_read() -> None:
     run = parse(CHECKPOINT, RUN)
     assert (run.progress.run_id, run.progress.round, run.progress.T_learner) == ("a1", 3, 700)
-    assert (run.name, run.nb_actor, run.crews) == ("pong", 2, (Crew(0, 0, 2, 50),))
-    assert (run.own_part.counted, run.published) == ({0: 17, 1: 0}, {2: bytes(5), 3: b"\1" * 6})
-    assert run.own_part.replay.extra == {"slots": TABLE}
+    assert (run.name, run.crews) == ("pong", (Crew(0, 0, 2, 50),))
+    (shard,) = run.shards
+    assert (shard.counted, run.published) == ({0: 17, 1: 0}, {2: bytes(5), 3: b"\1" * 6})
+    assert shard.replay.extra == {"slots": TABLE}
     assert (run.best_mean, run.logged, run.finished) == (-21.0, 80, False)
 
 
@@ -74,10 +75,9 @@ PART = {name: RUN[name] for name in ("counted", "replay", "replay_generator")} |
 
 
 def test_the_parts_of_several_learners_are_read() -> None:
-    assert parse(CHECKPOINT, RUN).ranks == ()
-    first, second = parse(CHECKPOINT, RUN | {"ranks": [PART, PART | {"counted": {3: 5}}]}).ranks
+    first, second = parse(CHECKPOINT, RUN | {"ranks": [PART, PART | {"counted": {3: 5}}]}).shards
     assert (first.counted, second.counted) == ({0: 17, 1: 0}, {3: 5})
-    assert second.episodes == ({"actor": 1, "score": 2.5, "end": "over"},)
+    assert second.episodes == [{"actor": 1, "score": 2.5, "end": "over"}]
     assert first.generator is not None and torch.equal(first.generator, PART["generator"])
 
 

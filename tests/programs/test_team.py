@@ -18,11 +18,13 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, DivergenceCheck
 from rainbow_iqn_apex.programs.learner.learner import Rounds
 from rainbow_iqn_apex.programs.learner.program import check_same_settings
-from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.programs.learner.world import SINGLE, TeamWatch, join, local_number
 from tests.agents.ranks import ThreadRank, together
 from tests.agents.sequences import play
@@ -135,12 +137,16 @@ def refused(rank: ThreadRank, agents: list[QLearningAgent]) -> str:
     agent = agents[rank.rank]
     replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
     ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=SimpleNamespace(share=lambda: None, waiting=[]))
-    run: Any = SimpleNamespace(team=rank, limiter=SimpleNamespace(synchronize=True))
+    run: Any = SimpleNamespace(
+        args=options.parse(ALL, "test", ""), client=None, folder=None, progress=Progress("a1"), team=rank,
+        limiter=SimpleNamespace(synchronize=True),
+    )  # fmt: skip
+    divergence = DivergenceCheck(agent.model)
     try:
-        gathered = SharedCheckpoint(run, agent, replay, ingest).gather()
+        gathered = Checkpointer(run, agent, replay, ingest, None, divergence, EventLog())._gather()
     except RunError as error:
         return str(error)
-    assert len(gathered.values["ranks"]) == 2
+    assert len(gathered.shards) == 2
     return ""
 
 

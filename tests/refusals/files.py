@@ -16,7 +16,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
-from rainbow_iqn_apex.programs.learner.saved_run import parse
+from rainbow_iqn_apex.programs.learner.checkpointer import parse
 from rainbow_iqn_apex.saber.results import evaluation_log
 from rainbow_iqn_apex.saber.results.training_log import EVALUATION_HEADER, HEADER, EvaluationScores, TrainingLog
 from tests.agents.test_published_snapshots import published, saved

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from rainbow_iqn_apex.common.errors import UserError
@@ -108,14 +109,14 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> type[Mixture]:
     class Broken(Mixture):
         def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
             extra = checkpoint.extra | {name: change(checkpoint.extra[name])}
-            super().restore(checkpoint._replace(extra=extra), newest)
+            super().restore(structs.replace(checkpoint, extra=extra), newest)
 
     return Broken
 
 
 class ForgetsPriorities(Mixture):
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
-        super().restore(checkpoint._replace(priorities=torch.ones_like(checkpoint.priorities)), newest)
+        super().restore(structs.replace(checkpoint, priorities=torch.ones_like(checkpoint.priorities)), newest)
 
 
 class ForgetsWhatIsToCome(Mixture):
@@ -220,7 +221,7 @@ def test_awaited_sequences_are_dropped_by_a_full_queue() -> None:
 
 
 def with_extra(name: str, change: Callable[[Tensor], Any]) -> Damage:
-    return lambda saved: saved._replace(extra=saved.extra | {name: change(saved.extra[name])})
+    return lambda saved: structs.replace(saved, extra=saved.extra | {name: change(saved.extra[name])})
 
 
 def placed(at: int, value: int) -> Callable[[Tensor], Tensor]:
@@ -231,13 +232,13 @@ def placed(at: int, value: int) -> Callable[[Tensor], Tensor]:
 
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "another buffer": (lambda saved: saved._replace(extra={}), "not one of a mixture"),
+    "another buffer": (lambda saved: structs.replace(saved, extra={}), "not one of a mixture"),
     "another mix": (
-        lambda saved: saved._replace(extra=saved.extra | {"more": saved.ids[:, 0]}),
+        lambda saved: structs.replace(saved, extra=saved.extra | {"more": saved.ids[:, 0]}),
         "not one of a mixture",
     ),
     "a float": (with_extra("numbers", Tensor.float), "the numbers of the replay's tables are not as they should be"),
-    "a matrix": (with_extra("slots", lambda slots: slots[None]), "the slots of the replay's tables are not"),
+    "a matrix": (with_extra("slots", lambda slots: slots[None]), "tables that are none"),
     "too few": (with_extra("sampled", lambda sampled: sampled[:-1]), "the sampled of the replay's tables are not"),
     "without counts": (with_extra("counts", lambda counts: counts[:2]), "the counts of the replay's tables are not"),
     "two in one slot": (with_extra("slots", lambda slots: slots.index_copy(0, torch.tensor([1]), slots[:1])), "twice"),
@@ -256,9 +257,12 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "more added": (with_extra("counts", placed(0, 10**6)), "more sequences than chunks"),
     "no such batch": (with_extra("counts", placed(2, 13)), "batches of 13 are none of this mixture"),
     "a larger batch": (with_extra("counts", placed(2, 21)), "batches of 21 are none of this mixture"),
-    "a chunk twice": (lambda saved: saved._replace(ids=saved.ids[:1].repeat(len(saved.ids), 1)), "a chunk twice"),
-    "another actor": (lambda saved: saved._replace(ids=saved.ids + 7), "an actor that has sent none"),
-    "a count": (lambda saved: saved._replace(first=-1), "a wrong count of chunks"),
+    "a chunk twice": (
+        lambda saved: structs.replace(saved, ids=saved.ids[:1].repeat(len(saved.ids), 1)),
+        "a chunk twice",
+    ),
+    "another actor": (lambda saved: structs.replace(saved, ids=saved.ids + 7), "an actor that has sent none"),
+    "a count": (lambda saved: structs.replace(saved, first=-1), "a wrong count of chunks"),
 }
 
 
