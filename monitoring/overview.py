@@ -3,8 +3,9 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker.connection import Aside
@@ -23,37 +24,23 @@ _MOST_NAMED = 4  # processes in a line
 _MOST_EVALUATING = 16  # evaluation actors that are found before they have finished an episode
 
 
+State = Literal["starting", "missing", "left", "silent", "lockstep", "waiting", "working"]
+
+
 @dataclass(frozen=True)
 class Process:
     """A process of a run: one that has reported, or one that is expected and has not."""
 
     role: Role
     number: int
-    report: Report | None
-    age: float  # seconds since its last report
-    starts: bool = False  # the run has just been started, and its last report, if any, is older than that
-    is_over: bool = False  # so is the run, and reports are not kept for ever
-    in_lockstep: bool = False  # waits for a process that waits for it: they take turns
+    state: State  # starting: the run has just been started; lockstep: takes turns with others
+    report: Report | None = None
+    age: float = 0.0  # seconds since its last report
 
     @property
     def title(self) -> str:
         """The process's name, for people."""
         return title_of(self.role, self.number)
-
-    @property
-    def state(self) -> str:
-        """One word: "starting", "missing", "left", "silent", "lockstep", "waiting" or "working"."""
-        if self.starts:
-            return "starting"
-        if self.report is None:
-            return "left" if self.is_over else "missing"
-        if self.report.ended:
-            return "left"
-        if self.age > SILENT_S:
-            return "silent"
-        if self.in_lockstep:
-            return "lockstep"
-        return "waiting" if self.report.waits_for else "working"
 
     def value(self, name: str) -> float | None:
         """Return a metric, None if it was not reported; raises ValueError for an unknown name."""
@@ -68,17 +55,12 @@ class Overview:
     record: RunStatus
     processes: tuple[Process, ...]  # the learner, actors, evaluation actors, inference servers
     alerts: tuple[str, ...]  # what a person should look at; empty: the run is healthy
-    status: str = ""  # the record's, or abandoned: its learner has gone long ago, and not in good order
+    status: str  # the record's, or abandoned: its learner has gone long ago, and not in good order
 
     @property
     def learner(self) -> Process:
         """The learner."""
         return self.processes[0]
-
-    @property
-    def actors(self) -> tuple[Process, ...]:
-        """The actors, without evaluation actors."""
-        return tuple(process for process in self.processes if process.role == "actor")
 
     def setting(self, name: str) -> Any:
         """Return a setting that all processes share, None for one that the learner's release does not have."""
@@ -116,7 +98,7 @@ class OverviewReader:
         processes = _paired(
             learner,
             *(actor for actor in playing if actor.number in expected or _is_there(actor, up)),
-            *(other for other in others if other.age <= up or other.starts),  # not an earlier learner's
+            *(other for other in others if other.age <= up or other.state == "starting"),  # not an earlier learner's
         )
         if _is_abandoned(record, learner):
             return Overview(self._name, record, processes, (), "abandoned")
@@ -139,16 +121,19 @@ def _expected(record: RunStatus) -> int:
 def _learner(record: RunStatus, raw: RawReport | None) -> Process:
     """Return the learner; one that has led the run just now, and not reported since, starts."""
     learner = _process("learner", 0, raw, math.inf)
-    is_new = record.status == "starting" and abs(time.time() - (record.written or 0)) < STARTS_S
+    led = record.written or 0
+    starts = record.status == "starting" and abs(time.time() - led) < STARTS_S
     if learner.state == "left" and not record.over and learner.report:  # a successor leads, and reports in a moment
-        is_new |= (record.written or 0) > learner.report.written
-    starts = is_new and (raw is None or learner.state in ("silent", "left"))
-    return replace(learner, starts=starts, is_over=record.over)
+        starts |= led > learner.report.written
+    if starts and (raw is None or learner.state in ("silent", "left")):
+        return replace(learner, state="starting")
+    is_gone = record.over and learner.report is None  # reports are not kept for ever
+    return replace(learner, state="left") if is_gone else learner
 
 
 def _up(record: RunStatus, learner: Process) -> float:
     """Return for how many seconds the learner has been there; no clocks of two machines are compared."""
-    if learner.starts:
+    if learner.state == "starting":
         return 0.0
     if record.over or learner.report is None:
         return math.inf
@@ -158,15 +143,25 @@ def _up(record: RunStatus, learner: Process) -> float:
 
 def _process(role: Role, number: int, raw: RawReport | None, up: float) -> Process:
     """Return a process of a run that is `up`; a report that is damaged, or another process's, counts as none."""
-    starts = up < STARTS_S and (raw is None or raw.age > up)
-    if raw is None:
-        return Process(role, number, None, 0.0, starts)
-    try:
-        report = decode(raw.data)
-    except ReportError:
-        return Process(role, number, None, raw.age, starts)
-    own = (report.role, report.number) == (role, number)
-    return Process(role, number, report if own else None, raw.age, starts)
+    report = None
+    age = raw.age if raw else 0.0
+    if raw:
+        with suppress(ReportError):
+            found = decode(raw.data)
+            report = found if (found.role, found.number) == (role, number) else None
+    return Process(role, number, _state(report, age, starts=up < STARTS_S and (raw is None or age > up)), report, age)
+
+
+def _state(report: Report | None, age: float, *, starts: bool) -> State:
+    if starts:
+        return "starting"
+    if report is None:
+        return "missing"
+    if report.ended:
+        return "left"
+    if age > SILENT_S:
+        return "silent"
+    return "waiting" if report.waits_for else "working"
 
 
 def _is_there(actor: Process, up: float) -> bool:
@@ -186,7 +181,10 @@ def _paired(learner: Process, *others: Process) -> tuple[Process, ...]:
     learner_waits = learner.report.waits_for if learner.report and learner.state == "waiting" else ""
     if not waiting or FOR_ROUND not in learner_waits:
         return learner, *others
-    return tuple(replace(each, in_lockstep=each is learner or each in waiting) for each in (learner, *others))
+    turns = {(each.role, each.number) for each in (learner, *waiting)}
+    return tuple(
+        replace(each, state="lockstep") if (each.role, each.number) in turns else each for each in (learner, *others)
+    )
 
 
 def _is_abandoned(record: RunStatus, learner: Process) -> bool:

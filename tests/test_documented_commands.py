@@ -24,7 +24,7 @@ from benchmarks.harness import make_parser
 from rainbow_iqn_apex import args, run_status, saber_report
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import command_line
-from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
+from rainbow_iqn_apex.programs.dashboard import program as dashboard_program
 from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.programs.sweep import program as sweep_program
@@ -120,7 +120,7 @@ def dashboard(words: tuple[str, ...], place: Workplace) -> None:
         str(place.folder) if option == "--path-to-results" else word
         for option, word in zip(before, words, strict=False)
     ]
-    dashboard_options.parse(there[2:], "")
+    dashboard_program.parse(there[2:], "")
 
 
 def sweep(words: tuple[str, ...], place: Workplace) -> None:

@@ -1,8 +1,6 @@
 """Pictures of a process, and of a whole run, for terminals of 40 columns and more."""
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
@@ -13,18 +11,18 @@ from rich.text import Text
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.report import Report, title_of
-from rainbow_iqn_apex.monitoring.terminal import scores
-from rainbow_iqn_apex.monitoring.terminal.status import (
+from rainbow_iqn_apex.monitoring.view_model import (
     COLUMNS,
+    Settings,
     alert_lines,
-    cells,
-    line_of,
-    newest_version,
+    first_score,
+    first_update,
+    known_scores,
+    lines_of,
+    score,
     serving_lines,
     waiting_lines,
 )
-
-Settings = Mapping[str, Any]  # of a run, by name; of a record in Redis they may be anything
 
 _SMALL = 0.005  # share of the time that is not worth a line
 _PART_WIDTH = 10  # of a part's bar, in characters
@@ -76,15 +74,17 @@ def run_picture(overview: Overview, height: int) -> RenderableType:
     learner = overview.learner.report
     parts: list[RenderableType] = [Text(line, style="bold red") for line in alert_lines(overview)]
     if learner:
-        settings = overview.record.settings | {"nb_actor": max(1, len(overview.actors))}
-        parts = [_body(learner, settings, *parts, in_lockstep=overview.learner.in_lockstep), Text("")]
+        actors = sum(process.role == "actor" for process in overview.processes)
+        settings = overview.record.settings | {"nb_actor": max(1, actors)}
+        parts = [_body(learner, settings, *parts, in_lockstep=overview.learner.state == "lockstep"), Text("")]
     parts.append(processes_table(overview, max(3, height - _AROUND)))
     return _panel(Group(*parts), f"run {overview.name}: {overview.status}")
 
 
 def _body(report: Report, settings: Settings, *between: RenderableType, in_lockstep: bool = False) -> RenderableType:
     """Return the bar, what stands below it, and the facts beside the time, or above it on a narrow terminal."""
-    facts, time_tree = _facts(report, settings, in_lockstep=in_lockstep), _time_tree(report)
+    facts = _facts(report, settings, in_lockstep=in_lockstep)
+    time_tree = _time_tree(report)
     grid = Table.grid(padding=(0, 3), expand=True)
     grid.add_column(ratio=1)
     grid.add_column()
@@ -116,18 +116,17 @@ class _Processes:
 
 def processes_table(overview: Overview, most: int) -> RenderableType:
     """Return a table of the first `most` processes of a run, those that need a look first if there are more."""
-    newest = newest_version(overview)
-    urgent = ("missing", "silent")
-    shown = sorted(overview.processes, key=lambda process: process.state not in urgent)[:most]
-    places, rows = {(process.role, process.number) for process in shown}, []
-    for process in overview.processes:
-        if (process.role, process.number) in places:
-            texts = [Text(text) for text in cells(line_of(process, newest))[:-1]]
-            texts[1].stylize(_STYLES.get(process.state, "green"))
-            rows.append(texts)
+    lines = lines_of(overview)
+    by_need = sorted(range(len(lines)), key=lambda place: lines[place].state not in ("missing", "silent"))
+    shown = [lines[place] for place in sorted(by_need[:most])]
+    rows = []
+    for line in shown:
+        texts = [Text(text) for text in line.cells()[:-1]]
+        texts[1].stylize(_STYLES.get(line.state, "green"))
+        rows.append(texts)
     more = [Text(line) for line in serving_lines(overview)]
     more += [Text(line, style="yellow") for line in waiting_lines(overview)]
-    if hidden := len(overview.processes) - len(shown):
+    if hidden := len(lines) - len(shown):
         more.insert(0, Text(f"and {hidden} more: run_status.py shows all", style="dim"))
     return Group(_Processes(rows), *more)
 
@@ -155,13 +154,13 @@ def _bar(report: Report, T_max: int) -> RenderableType:
 
 def _facts(report: Report, settings: Settings, *, in_lockstep: bool) -> RenderableType:
     values = report.values
-    facts = {"score": _score(report, settings), "known": scores.known_scores(settings)}
+    facts = {"score": _score(report, settings), "known": known_scores(settings)}
     for fact, metrics in _FACTS.items():
         texts = (text.format(written(values[name])) for name, text, written in metrics if name in values)
         is_replay = fact == "buffer" and "buffer/priorities" in report.histograms
         facts["replay" if is_replay else fact] = ", ".join(texts)
     if not values.get("train/timesteps", 1):
-        facts["learning"] = scores.first_update(settings)
+        facts["learning"] = first_update(settings)
     facts["waits for"] = "its turn, in lockstep" if in_lockstep else report.waits_for or "nothing"
     if report.events:
         newest = report.events[-1]
@@ -180,9 +179,9 @@ def _score(report: Report, settings: Settings) -> str:
     values = report.values
     mean, episodes = values.get("rollout/ep_rew_mean"), values.get("rollout/episodes", values.get("actor/episodes", 0))
     if mean is None:
-        return f"no episode yet; the first score comes {scores.first_score(settings)}"
-    score = scores.score(mean, values.get("rollout/ep_rew_before"), arrow=True)
-    text = f"{score}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
+        return f"no episode yet; the first score comes {first_score(settings)}"
+    trend = score(mean, values.get("rollout/ep_rew_before"), arrow=True)
+    text = f"{trend}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
     evaluated = values.get("eval/mean_reward")
     return text if evaluated is None else f"{text}, evaluated {formats.number(evaluated, 2)}"
 

@@ -1,6 +1,7 @@
 """The files of one run in a results folder, as far as they have been read: its logs, its record, its history."""
 
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rainbow_iqn_apex.common.files import read_regular
+from rainbow_iqn_apex.common.files import open_regular, read_regular
 from rainbow_iqn_apex.common.text import encodable, reason
 from rainbow_iqn_apex.environments.registry import parted
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
@@ -19,12 +20,14 @@ from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.history import Line
 from rainbow_iqn_apex.monitoring.sinks.videos import read_shown, video_path
 from rainbow_iqn_apex.monitoring.video import FILM_SLOTS, is_webm
-from rainbow_iqn_apex.programs.dashboard.tail import MOST_BYTES, Tail
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
 
+_AT_ONCE = 1 << 22  # bytes of a file: a second's work for who parses them
+_COMPARED = 200  # bytes
+_MOST_BYTES = 1 << 28  # of a file; what lies behind is left out
 _MOMENTS = 500  # of a curve
 _MOST_GAMES = 16  # of a run, whose curves are shown
 _MOST_EVENTS = 200  # the newest, of a history
@@ -34,6 +37,41 @@ _MOST_LINES = 4000  # of a history: every second one is left out beyond
 # two-thousandth of the learner's age at the most.
 _PAUSE_S = 600.0
 _PAUSE_SHARE = 3 / 2000  # of the age
+
+
+class Tail:
+    """Reads the whole lines of a growing file in a results folder, each once."""
+
+    def __init__(self, path: Path, results: Path) -> None:
+        self.path, self._results = path, results
+        self._file = (0, 0)  # device and inode
+        self._offset = 0
+        self._end = b""  # the last of what was read
+        self.has_more = False  # for the next call
+        self.is_too_long = False  # so that its end is never read
+
+    def read(self) -> tuple[bytes, bool]:
+        """Return the next whole lines, and whether the file has begun anew; raises OSError.
+
+        A large file takes several calls.
+        """
+        self.has_more = self.is_too_long = False  # nor if it is gone
+        with open_regular(self.path, self._results) as file:
+            found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
+            known = self._offset and (found.st_dev, found.st_ino) == self._file
+            file.seek(self._offset - len(self._end))
+            if anew := not known or file.read(len(self._end)) != self._end:  # or another file has the inode by now
+                self._file, self._offset, self._end = (found.st_dev, found.st_ino), 0, b""
+                file.seek(0)
+            self.is_too_long = found.st_size > _MOST_BYTES
+            data = file.read(min(_AT_ONCE, _MOST_BYTES - self._offset))
+        self.has_more = len(data) == _AT_ONCE
+        whole = data[: data.rfind(b"\n") + 1]
+        if self.has_more and not whole:  # no line of ours is so long
+            whole = data
+        self._offset += len(whole)
+        self._end = (self._end + whole)[-_COMPARED:]
+        return whole, anew
 
 
 class EpisodeLog:
@@ -198,7 +236,7 @@ class RunFiles:
                 self.problem = encodable(str(error))[:300]
         for tail in self._tails:
             if tail.is_too_long and not self.problem:
-                self.problem = f"{tail.path.name}: only its first {MOST_BYTES >> 20} MiB are read"
+                self.problem = f"{tail.path.name}: only its first {_MOST_BYTES >> 20} MiB are read"
 
     def films(self) -> list[dict[str, Any]]:
         """Return what the run's videos show, for the page."""

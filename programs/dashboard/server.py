@@ -24,13 +24,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rainbow_iqn_apex.memory.broker.leases import this_host
+from rainbow_iqn_apex.environments.registry import task_name
+from rainbow_iqn_apex.memory.broker.leases import printable, this_host
+from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import Overview
-from rainbow_iqn_apex.programs.dashboard import present
-from rainbow_iqn_apex.programs.dashboard.happenings import happenings
+from rainbow_iqn_apex.monitoring.view_model import content_of
 from rainbow_iqn_apex.programs.dashboard.results import Results
 from rainbow_iqn_apex.programs.dashboard.views import Views
-from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
+from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview, Watcher, happenings
+from rainbow_iqn_apex.saber.results.task import Task
 
 _STATIC = Path(__file__).with_name("static")
 _COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host
@@ -39,6 +41,10 @@ _HEADERS_S = 10.0  # for the headers of a request
 _MOST_CONNECTIONS = 100  # a browser has six; many processes may open 256 files
 _BACKLOG = 16  # connections that are accepted at once
 _MOST_NAMES = 30  # metrics in one request
+_SHOWN_EVENTS = 60
+_MAX_TEXT = 300  # characters
+_MAX_PROBLEM = 1000  # with a server's words, and what to do
+_MOST_STEPS = 2**53  # that a browser counts exactly
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src blob:; "
     "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
@@ -170,8 +176,9 @@ class Pages:
         last, titles = self._watcher.last, self._results.titles()
         own = self._own_files(last.overview)
         title = asked if asked in titles else own or self._results.newest()
-        own_events = self._results.events(own if last.overview else title)[-present.SHOWN_EVENTS :]
-        return present.present(last) | {
+        own_events = self._results.events(own if last.overview else title)[-_SHOWN_EVENTS:]
+        events = self._watcher.happenings.newest(happenings("learner", own_events))[:_SHOWN_EVENTS]
+        return present(last) | {
             "files": {
                 "runs": titles,
                 "shown": title,
@@ -180,7 +187,7 @@ class Pages:
                 "facts": self._results.facts(title),
                 "films": self._results.films(title),
             },
-            "events": present.events(self._watcher.happenings.newest(happenings("learner", own_events))),
+            "events": [event._asdict() | {"text": text(event.text)} for event in events],
         }
 
     def _own_files(self, overview: Overview | None) -> str:
@@ -188,7 +195,55 @@ class Pages:
         owner = overview.record.owner if overview else None
         if not overview or not owner or owner.host != this_host():
             return ""
-        return self._results.title_in(Path(owner.folder), present.task_of(overview))
+        return self._results.title_in(Path(owner.folder), task_of(overview))
+
+
+def present(last: LastOverview) -> dict[str, Any]:
+    """Return what Redis has shown of the run, as plain values for JSON."""
+    shown: dict[str, Any] = {"problem": text(last.problem, _MAX_PROBLEM), "at": last.at}
+    if (overview := last.overview) is None:
+        return shown
+    learner = overview.learner.report
+    content = content_of(overview)
+    counts = learner.histograms.get("buffer/priorities") if learner else None
+    content["processes"] = [
+        line | {"title": process.title, "began": process.report.began if process.report else None}
+        for line, process in zip(content["processes"], overview.processes, strict=True)
+    ]
+    return (
+        shown
+        | content
+        | {
+            "run": _run(overview),
+            "metrics": learner.values if learner else {},
+            "priorities": {"bounds": PRIORITY_BOUNDS, "counts": counts} if counts else None,
+        }
+    )
+
+
+def _run(overview: Overview) -> dict[str, Any]:
+    record = overview.record
+    t_max = overview.setting("T_max")
+    is_count = isinstance(t_max, int | float) and 0 <= t_max <= _MOST_STEPS  # not NaN, either
+    return {
+        "name": overview.name,
+        "status": overview.status,
+        "is_over": record.over or overview.status == "abandoned",
+        "owner": text(record.owner) if record.owner else "",
+        "agent": text(overview.setting("agent") or ""),
+        "task": text(Task(task_of(overview), str(overview.setting("env") or "atari")).title),
+        "t_max": int(t_max) if is_count else None,
+    }
+
+
+def task_of(overview: Overview) -> str:
+    """Return the task in the names of the run's files."""
+    return task_name(str(overview.setting("env") or "atari"), str(overview.setting("game") or ""))
+
+
+def text(value: object, most: int = _MAX_TEXT) -> str:
+    """Return a text that any peer may have written, short and printable."""
+    return printable(str(value)[:most])
 
 
 async def _json(answer: Callable[..., Any], *arguments: Any) -> Response:

@@ -29,7 +29,7 @@ from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, PRIORITY_BOUNDS, Rate, Tags
 from rainbow_iqn_apex.monitoring.report import Reading
-from rainbow_iqn_apex.monitoring.terminal import scores
+from rainbow_iqn_apex.monitoring.view_model import score as describe_score
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.evaluation.settings import RULES
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
@@ -241,13 +241,13 @@ class Summary:
 
 def _described(newest: RecentScore) -> str:
     last = counted(newest.episodes, "episode")
-    return f"score {scores.score(newest.score, newest.before)}, mean of the last {last}"
+    return f"score {describe_score(newest.score, newest.before)}, mean of the last {last}"
 
 
 def _by_game(tasks: Sequence[str], newest: Sequence[RecentScore | None]) -> str:
     """Write the scores of the first games; their plots show those of all."""
     found = [
-        f"{task} {scores.score(score.score, score.before)}" if score else f"{task} no episode yet"
+        f"{task} {describe_score(score.score, score.before)}" if score else f"{task} no episode yet"
         for task, score in zip(tasks, newest, strict=True)
     ]
     more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []

@@ -38,8 +38,8 @@ from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, path_of
 from rainbow_iqn_apex.monitoring.sinks.sink import Feeder, FilmReader, InThread, RunInfo, Sink
 from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles, read_shown
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
-from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.monitoring.view_model import expectations
 from rainbow_iqn_apex.options.agent_options import announce_preset, describe_preset, preset_of
 from rainbow_iqn_apex.options.environment_names import check_actors
 from rainbow_iqn_apex.options.sink_options import check_sinks, event_folder

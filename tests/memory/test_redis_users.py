@@ -175,7 +175,7 @@ def test_a_viewer_sees_a_run_and_what_an_actor_of_it_sees(guarded: Guarded) -> N
 
         wait_until(see, "a view")
         overview = reader.read()
-        assert overview and overview.actors[0].state == "working"
+        assert overview and overview.processes[1].state == "working"
     assert found == {keys.view(0): encode(view)}
     assert guarded.refused() == []
 

@@ -21,8 +21,8 @@ PLAYED = {"actor/version": 4099.0, "actor/steps_per_second": 311.0, "actor/unrea
 LEARNER = Report("learner", 0, "gpu-machine-17.example", 1234567, 0.0, 5.0, values=VALUES)
 ACTORS = [Report("actor", i, "gpu-machine-17.example", 1234568 + i, 0.0, 5.0, values=PLAYED) for i in (0, 1)]
 PROCESSES = (
-    Process("learner", 0, LEARNER, 0.0), *(Process("actor", report.number, report, 1.0) for report in ACTORS),
-    Process("actor", 2, None, 0.0),
+    Process("learner", 0, "working", LEARNER), *(Process("actor", one.number, "working", one, 1.0) for one in ACTORS),
+    Process("actor", 2, "missing"),
 )  # fmt: skip
 RUN = Overview("pong", RunStatus("id", "running", {"T_max": 1_000_000}, 0, 0), PROCESSES, (), "running")
 
@@ -58,8 +58,8 @@ def test_columns_that_have_no_room_are_left_out_and_none_is_cut(width: int, colu
 
 def test_inference_servers_have_a_line_each_unless_they_are_many() -> None:
     values = {"inference/clients": 1.0, "inference/batch": 8.0, "inference/latency": 0.002, "inference/slowest": 0.01}
-    servers = (Process("inference server", i, Report("inference server", i, "host", i, 0.0, 5.0, values=values), 1.0)
-               for i in range(6))  # fmt: skip
+    report = Report("inference server", 0, "host", 7, 0.0, 5.0, values=values)
+    servers = (Process("inference server", i, "working", replace(report, number=i), 1.0) for i in range(6))
     text = "\n".join(drawn(run_picture(replace(RUN, processes=(*PROCESSES, *servers)), 50), 120))
     told = ": 1 actor asks, batches of 8.0 environments, answers after 2.0 ms (99 %: 10.0 ms)"
     assert [f"inference server {i}{told}" in text for i in range(6)] == [True] * 4 + [False] * 2

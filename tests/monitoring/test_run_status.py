@@ -14,8 +14,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.record import RunStatus
-from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
-from rainbow_iqn_apex.monitoring.terminal.show import text_of
+from rainbow_iqn_apex.monitoring.terminal.show import ServerReader, text_of
 from tests.conftest import RedisServer
 from tests.memory.links import write_run
 from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, look, overview, status

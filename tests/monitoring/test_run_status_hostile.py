@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerState
-from rainbow_iqn_apex.monitoring.terminal.show import picture_of, text_of
+from rainbow_iqn_apex.monitoring.terminal.show import ServerState, picture_of, text_of
 from tests.conftest import RedisServer
 from tests.monitoring.written_run import WrittenRun, look, status
 

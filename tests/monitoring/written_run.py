@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.report import Report, Role, encode
-from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader, ServerState
+from rainbow_iqn_apex.monitoring.terminal.show import ServerReader, ServerState
 from tests.conftest import RedisServer
 from tests.memory.links import write_run
 from tests.processes import Ended, run

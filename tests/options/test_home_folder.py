@@ -12,7 +12,7 @@ from rainbow_iqn_apex.args import GROUPS, read
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.programs import python_interface
-from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
+from rainbow_iqn_apex.programs.dashboard import program as dashboard_program
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.programs.sweep import program as sweep_program
 from rainbow_iqn_apex.saber.report import program as report_program
@@ -50,7 +50,7 @@ def test_every_program_expands_it(home: Path, monkeypatch: pytest.MonkeyPatch) -
     swept = sweep_program.parser("").parse_args(["~/sweep.yaml", "--path-to-results=~/x"])
     assert (swept.file, swept.path_to_results) == (home / "sweep.yaml", home / "x")
     (home / "x").mkdir()
-    assert dashboard_options.parse(["--path-to-results=~/x"], "")[0].path_to_results == home / "x"
+    assert dashboard_program.parse(["--path-to-results=~/x"], "")[0].path_to_results == home / "x"
     seen: list[object] = []
 
     def write_report(runs: list[Path], to: Path, labels: list[Label], _: object) -> list[str]:

@@ -12,10 +12,9 @@ from rainbow_iqn_apex.common.files import open_regular
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
 from rainbow_iqn_apex.monitoring.sinks.sink import Feeder
-from rainbow_iqn_apex.programs.dashboard import run_files, tail
+from rainbow_iqn_apex.programs.dashboard import run_files
 from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
-from rainbow_iqn_apex.programs.dashboard.run_files import History
-from rainbow_iqn_apex.programs.dashboard.tail import Tail
+from rainbow_iqn_apex.programs.dashboard.run_files import History, Tail
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from tests.dashboard import episodes, moment, write_run
 from tests.monitoring.sinks.moments import NobodyElse
@@ -46,9 +45,9 @@ def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path:
 
 def test_a_line_that_never_ends_is_passed(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_bytes(b"0" * (tail._AT_ONCE + 3) + b"\n1\n")
+    path.write_bytes(b"0" * (run_files._AT_ONCE + 3) + b"\n1\n")
     reader = Tail(path, tmp_path)
-    assert len(reader.read()[0]) == tail._AT_ONCE and reader.has_more
+    assert len(reader.read()[0]) == run_files._AT_ONCE and reader.has_more
     path.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError):
         reader.read()
@@ -84,7 +83,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(
 
     reader = Tail(path, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(tail, "open_regular", replaced_at_once)
+        patch.setattr(run_files, "open_regular", replaced_at_once)
         assert reader.read() == (b"a\nb\n", True)
     assert reader.read() == (b"c\nd\ne\n", True)
 
@@ -200,7 +199,7 @@ def test_games_that_are_too_many_to_draw_are_counted(tmp_path: Path) -> None:
 
 def test_a_large_log_is_read_in_parts_and_blocks_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: one lock for all runs, or read a file to its end at each look.
-    monkeypatch.setattr(tail, "_AT_ONCE", 4000)
+    monkeypatch.setattr(run_files, "_AT_ONCE", 4000)
     write_run(tmp_path, "pong", 300)
     write_run(tmp_path / "other", "pong", 5)
     results = Results(tmp_path)

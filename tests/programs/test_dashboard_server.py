@@ -33,7 +33,7 @@ from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
 from rainbow_iqn_apex.monitoring.sinks.videos import FilmFiles
 from rainbow_iqn_apex.programs.dashboard import server
-from rainbow_iqn_apex.programs.dashboard.present import present, task_of
+from rainbow_iqn_apex.programs.dashboard.server import present, task_of
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from tests.dashboard import ask, moment, start
 from tests.dashboard import write_run as write_files
@@ -66,7 +66,7 @@ def store(client: Client, run_name: str, folder: Path) -> Iterator[ReportStore]:
 def test_the_files_of_a_run_are_found_by_the_name_that_they_have() -> None:
     # Mutation: take what follows the first colon as it is.
     record = RunStatus("id", "running", {"game": "pong", "env": "gymnasium:ale_py:ALE/Pong-v5"}, 0, 0)
-    assert task_of(Overview("mine", record, (), ())) == "ale_py-ALE-Pong-v5"
+    assert task_of(Overview("mine", record, (), (), "running")) == "ale_py-ALE-Pong-v5"
 
 
 def report(began: float = 1.0, **values: float) -> Report:
@@ -103,7 +103,7 @@ def test_the_page_has_what_the_run_s_processes_tell(
 def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int | None) -> None:
     # Mutation: hand `T_max` on as it is.
     record = RunStatus("id", "running", {"game": "pong", "T_max": t_max}, 0, 0)
-    overview = Overview("run", record, (Process("learner", 0, None, 0.0),), ())
+    overview = Overview("run", record, (Process("learner", 0, "missing"),), (), "running")
     found = present(LastOverview(overview, 1.0, ""))
     assert json.loads(json.dumps(found, allow_nan=False))["run"]["t_max"] == shown
 
@@ -111,7 +111,7 @@ def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int |
 def test_an_abandoned_run_is_shown_as_one() -> None:
     # Mutation: the status of its record, which its learner has left as running.
     record = RunStatus("id", "running", {"game": "pong"}, 0, 0)
-    overview = Overview("run", record, (Process("learner", 0, None, 0.0),), (), "abandoned")
+    overview = Overview("run", record, (Process("learner", 0, "missing"),), (), "abandoned")
     run = present(LastOverview(overview, 1.0, ""))["run"]
     assert (run["status"], run["is_over"]) == ("abandoned", True)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rainbow_iqn_apex.monitoring.terminal.scores import known_scores
+from rainbow_iqn_apex.monitoring.view_model import known_scores
 from rainbow_iqn_apex.saber.results.figure import reference_label, reference_lines, references
 from rainbow_iqn_apex.saber.results.task import read_scores
 

@@ -97,23 +97,21 @@ function serving(values) {
   ].join(", ");
 }
 
-function processRow({ title, role, state, age, host, process, began, waits_for, lag, values = {} }) {
-  const speed = values["actor/steps_per_second"] ?? values["time/steps_per_second"];
-  const version = values["actor/version"] ?? values["train/version"];
+function processRow({ title, role, state, seen, host, pid, began, waits_for, version, lag, unread, memory, metrics }) {
+  const speed = metrics["actor/steps_per_second"] ?? metrics["time/steps_per_second"];
   const cells = [
-    number(speed), whole(version), lag === undefined || lag === null ? "–" : whole(lag),
-    whole(values["actor/unread"] ?? values["redis/unread"]), number(values["process/cpu"]),
-    bytes(values["process/memory"]), whole(values["process/restarts"]),
+    number(speed), whole(version), whole(lag), whole(unread), number(metrics["process/cpu"]), bytes(memory),
+    whole(metrics["process/restarts"]),
   ];
-  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state === "lockstep" ? "in lockstep"
-    : role === "inference server" && state === "working" ? serving(values) : state;
+  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(seen)}` : state === "lockstep" ? "in lockstep"
+    : role === "inference server" && state === "working" ? serving(metrics) : state;
   const className = ["missing", "silent"].includes(state) ? "alarm" : ["working", "lockstep"].includes(state) ? "fine" : "";
   const row = make("tr", {},
     make("th", { scope: "row", textContent: title }),
     make("td", { textContent: detail, className }),
     ...cells.map(text => make("td", { textContent: text, className: "number" })),
     make("td", { textContent: began ? moment(began) : "–" }),
-    make("td", { textContent: host ? `${host}, process ${process}` : "–" }),
+    make("td", { textContent: host ? `${host}, process ${pid}` : "–" }),
   );
   document.querySelectorAll("thead th").forEach((head, i) => { row.cells[i].dataset.label = head.textContent; });
   return row;
@@ -127,8 +125,13 @@ function eventItem({ at, who, text, is_alarm }) {
   );
 }
 
+function sharesOf(metrics) {
+  return Object.fromEntries(Object.entries(metrics).flatMap(([name, share]) => (name.startsWith("share/") ? [[name.slice(6), share]] : [])));
+}
+
 function drawShares(processes) {
-  const reporting = processes.filter(({ shares, state }) => shares && Object.keys(shares).length && state !== "left");
+  const reporting = processes.map(({ title, state, metrics }) => ({ title, state, shares: sharesOf(metrics) }))
+    .filter(({ shares, state }) => Object.keys(shares).length && state !== "left");
   find("shares").closest("section").hidden = !reporting.length;
   if (!reporting.length) return;
   const names = reporting.map(({ title }) => title).reverse();
