@@ -20,7 +20,6 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
-from rainbow_iqn_apex.options.agent_options import LearningOptions
 
 _RECURRENT = ("hidden", "cell")
 
@@ -41,12 +40,18 @@ def state_fields(lstm: int, action: ActionSpec) -> tuple[tuple[str, Field], ...]
 
 
 class SequenceAgent(Agent):
-    """Base of the agents with a core; `_device` is where they compute."""
+    """Base of the agents with a core."""
 
-    _device: torch.device
-    _learning: LearningOptions
     core: Core
     has_pass_beside = False  # a target network's, which sees all rows of an update at the same time
+
+    def __init__(self, setup: Setup) -> None:
+        """Take what every such agent needs of the setup; the agent sets `core`, `spec` and `parts`."""
+        self._learning = setup.learning
+        self._ranks = setup.ranks
+        self._slot = setup.slot
+        self.generator = setup.generator
+        self._device = setup.generator.device
 
     def update_bytes(self, batch_size: int) -> int:
         """Estimate the bytes of an update's temporaries; what was kept of the burn-in has no gradient."""

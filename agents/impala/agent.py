@@ -120,12 +120,10 @@ class Impala(SequenceAgent):
     """The agent of `--agent impala`."""
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         options = setup.own
         assert isinstance(options, ImpalaOptions)
         self._options = options
-        self._learning = setup.learning
-        self.generator = setup.generator
-        self._device = setup.generator.device
         self.buffer = "mixture" if options.mix else "queue"
         self.mix = options.mix
         self.sampling = options.sampling

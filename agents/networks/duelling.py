@@ -116,9 +116,6 @@ def modulated_hidden(
 
     Returns:
         [N * B, H], of the same dtype as all arguments.
-
-    Raises:
-        ValueError: the shapes do not fit.
     """
     check_shapes(
         cosines=(cosines, "N*B D"),

@@ -48,22 +48,18 @@ class OnPolicy(SequenceAgent):
     learned = frozenset({"statistics"})
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         options = setup.own
-        learning = setup.learning
         assert isinstance(options, OnPolicyOptions)
         self._options = options
-        self._learning = learning
         self._environment = setup.environment
-        self._ranks = setup.ranks
-        self.generator = setup.generator
-        self._device = setup.generator.device
         self._policy = PolicySpec(setup.environment.action, options.box_policy)
         extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
         self._keeps_raw = isinstance(setup.environment.action, Box)  # discrete ones are the rows' actions
         if self._keeps_raw:
             extras.append(("raw", setup.environment.action.field))
         length = options.unroll_length
-        stack = learning.history_length
+        stack = setup.learning.history_length
         state = state_fields(options.lstm_size, setup.environment.action)
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, tuple(extras), state, prioritised=False)
         core = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)

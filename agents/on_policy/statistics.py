@@ -29,11 +29,7 @@ class Moments(NamedTuple):
 
 
 def moments(numbers: Tensor, kept: Tensor) -> Moments:
-    """Return the moments [...] of numbers [N, ...] of any dtype, of those that kept [N] bool marks.
-
-    Raises:
-        ValueError: the shapes do not fit.
-    """
+    """Return the moments [...] of numbers [N, ...] of any dtype, of those that kept [N] bool marks."""
     check_shapes(numbers=(numbers, "N ..."), kept=(kept, "N"))
     counts = kept.view(-1, *[1] * (numbers.dim() - 1))  # [N, 1...]
     count = kept.sum().double()
@@ -107,14 +103,7 @@ def discounted_reward(previous: Tensor, reward: Tensor, step_type: Tensor, gamma
     It looks back, as an actor can, and so it does not depend on how episodes end. Its values at FIRST are not to be
     observed: no reward arrives there (Andrychowicz et al. 2020, arXiv 2006.05990, take it from OpenAI's baselines).
 
-    Args:
-        previous: [E] float64, the last row's result; 0 at first.
-        reward: [E] that arrived with the row.
-        step_type: [E] uint8 of the row.
-        gamma: the discount of an agent step.
-
-    Raises:
-        ValueError: the shapes differ.
+    `previous` [E] float64 is the last row's result, 0 at first; `reward` [E] arrived with the row of `step_type` [E].
     """
     check_shapes(previous=(previous, "E"), reward=(reward, "E"), step_type=(step_type, "E"))
     return torch.where(step_type == FIRST, 0, gamma * previous + reward)

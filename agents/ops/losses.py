@@ -114,13 +114,8 @@ def vmpo_losses(
         psi = exp(A / eta) / Σ exp(A / eta),  policy = -Σ psi log π(a)
         temperature loss = eta · temperature_bound + eta · log mean exp(A / eta)
 
-    Args:
-        log_pi: see above.
-        advantage: see above.
-        kept: see above.
-        temperature: [] eta > 0, with gradient.
-        temperature_bound: epsilon_eta, the divergence that the weights may have from equal ones.
-        ranks: see above.
+    `temperature` [] is eta > 0, with gradient; `temperature_bound` is epsilon_eta, the divergence that the weights may
+    have from equal ones.
     """
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
     joined = Joined(ranks, torch.where(kept, advantage.detach(), 0).flatten())  # [N] of all ranks
@@ -159,18 +154,7 @@ def value_loss(
 
     The loss of a row is half the error's square, or Huber's, which is linear beyond `huber`. With a clip it is the
     larger one of two: the value's, and that of the value clipped to within `distance` of the recorded one (Andrychowicz
-    et al. 2020, arXiv 2006.05990).
-
-    Args:
-        value: [T, B], with gradient.
-        target: [T, B]; no gradient flows into it.
-        kept: [T, B] bool, rows to learn from; what stands elsewhere may be anything.
-        huber: the error from which on the loss is linear; None: it is quadratic everywhere.
-        clip: None: not pessimistic.
-        ranks: the learners over whose rows together the mean is; each gets its share, as of `agents.ops.masks`.
-
-    Raises:
-        ValueError: the shapes differ.
+    et al. 2020, arXiv 2006.05990). No gradient flows into the target.
     """
     check_shapes(value=(value, "T B"), target=(target, "T B"), kept=(kept, "T B"))
     value, target = torch.where(kept, value, 0), torch.where(kept, target.detach(), 0)  # [T, B]

@@ -2,7 +2,8 @@
 
 A mask `kept` is bool and is true at rows that count. No mean or selection looks at a value outside of the device. Of
 several `ranks` the rows are those of all together: a mean's share of each rank is returned, and the mean over ranks of
-these shares is the mean over all rows. Letters: T rows of a sequence, B sequences.
+these shares is the mean over all rows. All raise ValueError if the shapes differ. Letters: T rows of a sequence, B
+sequences.
 """
 
 from collections.abc import Iterator
@@ -15,11 +16,7 @@ from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def masked_mean(values: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
-    """Return the mean [] of values [...] where kept [...]; 0 if nothing is. What is not kept may be anything.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+    """Return the mean [] of values [...] where kept [...]; 0 if nothing is. What is not kept may be anything."""
     check_shapes(values=(values, "..."), kept=(kept, "..."))
     return mean_of(torch.where(kept, values, 0), kept, ranks)
 
@@ -38,9 +35,6 @@ def normalised(advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return advantages [...] with mean 0 and standard deviation 1 over the rows that are kept; 0 elsewhere.
 
     The rows are those of a minibatch (Andrychowicz et al. 2020, arXiv 2006.05990).
-
-    Raises:
-        ValueError: the shapes differ.
     """
     centred = torch.where(kept, advantage - ranks.mean(masked_mean(advantage, kept, ranks)), 0)
     return centred / (ranks.mean(mean_of(centred.square(), kept, ranks)).sqrt() + 1e-8)
@@ -50,9 +44,6 @@ def better_half(advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor
     """Return which of the rows kept [...] have the larger advantages: half of them, of an odd number the larger half.
 
     V-MPO, Song et al. 2019, arXiv 1909.12238. Equal advantages are told apart by their place.
-
-    Raises:
-        ValueError: the shapes differ.
     """
     check_shapes(advantage=(advantage, "..."), kept=(kept, "..."))
     joined = Joined(ranks, torch.where(kept, advantage, -torch.inf).flatten())

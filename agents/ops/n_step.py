@@ -1,6 +1,12 @@
 """The n-step return that stops at an episode's end (Rainbow, Hessel et al. 2018, arXiv 1710.02298, equation 2).
 
-Letters: n steps, T rows of a sequence, B batch.
+Letters: n steps, T rows of a sequence, B batch. Everywhere:
+
+    reward, discount: that arrived with each row; row 0's arrived before its action and are not read.
+    step_type: uint8.
+    gamma: γ, the discount of an agent step.
+
+All raise ValueError if the shapes differ, or if there are too few rows.
 """
 
 from typing import NamedTuple
@@ -40,14 +46,7 @@ def n_step(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) ->
     LAST counts: its reward belongs to this episode, and after a truncation (d = 1) its observation is the one to
     bootstrap from. A window that starts at LAST is never learned from; it gives return_ 0, discount 1, steps 0.
 
-    Args:
-        reward: [n + 1, B] float, row t first. Row t's own reward and discount arrived before its action: not read.
-        discount: [n + 1, B] float.
-        step_type: [n + 1, B] uint8.
-        gamma: the discount of the return, γ.
-
-    Raises:
-        ValueError: the shapes differ, or there is no row after the first.
+    All are [n + 1, B], row t first.
     """
     check_shapes(reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     if len(reward) < 2:
@@ -61,18 +60,7 @@ def n_step(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) ->
 
 
 def n_step_rows(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, n: int) -> NStep:
-    """Return `n_step` of each row of a sequence but the last n, [T, B] each.
-
-    Args:
-        reward: [T + n, B] that arrived with each row; row 0's is not read.
-        discount: [T + n, B] that arrived with each row; row 0's is not read.
-        step_type: [T + n, B] uint8.
-        gamma: the discount of an agent step.
-        n: at least 1.
-
-    Raises:
-        ValueError: the shapes differ, or there are not more than n rows.
-    """
+    """Return `n_step` [T, B] of each row of a sequence [T + n, B] but the last n, where n is at least 1."""
     T = len(reward) - n
     if T < 1:
         raise ValueError(f"n-step returns of {n} steps need more than {len(reward)} rows")
@@ -91,16 +79,7 @@ def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: T
     v_t is `n_step`'s return_ + discount V_{t+m}, and advantage_t = v_t - V_t (Mnih et al. 2016, arXiv 1602.01783,
     section 4). n passes over the sequence give it, each of which goes one row further.
 
-    Args:
-        value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
-        reward: [T + 1, B] that arrived with each row; row 0's is not read.
-        discount: [T + 1, B] that arrived with each row; row 0's is not read.
-        step_type: [T + 1, B] uint8.
-        gamma: the discount of an agent step.
-        n: at least 1.
-
-    Raises:
-        ValueError: the shapes do not fit.
+    All are [T + 1, B]; `value` has V_t, and the row after the sequence is bootstrapped from.
     """
     check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():

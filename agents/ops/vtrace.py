@@ -1,6 +1,14 @@
 """V-trace: values and advantages of rows that another policy played (Espeholt et al. 2018, arXiv 1802.01561); and GAE.
 
-Letters: T rows of a sequence, B batch.
+Letters: T rows of a sequence, B batch. Everywhere:
+
+    log_ratio: [T, B] log pi(a_t) - log mu(a_t).
+    value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
+    reward, discount: [T + 1, B] that arrived with each row; row 0's are not read.
+    step_type: [T + 1, B] uint8.
+    gamma: the discount of an agent step.
+
+All raise ValueError if the shapes do not fit.
 """
 
 from typing import NamedTuple
@@ -21,15 +29,7 @@ class Targets(NamedTuple):
 
 
 def accumulate(delta: Tensor, trace: Tensor) -> Tensor:
-    """Compute x_t = delta_t + trace_t x_{t+1} backwards in time, from x_T = 0.
-
-    Args:
-        delta: [T, B].
-        trace: [T, B]; 0 where nothing may come from the next row.
-
-    Returns:
-        [T, B].
-    """
+    """Compute x_t = delta_t + trace_t x_{t+1} [T, B] of delta and trace [T, B], backwards in time, from x_T = 0."""
     following = torch.zeros_like(delta[0])  # [B] x_{t+1}
     sums = []
     for t in reversed(range(len(delta))):
@@ -72,18 +72,7 @@ def vtrace(
     target is its own value, its advantage is 0, and it is not learnable. So a trusted row before it bootstraps from
     V_{t+1} alone, in its target as in its advantage: nothing that came later reaches it.
 
-    Args:
-        log_ratio: [T, B] log pi(a_t) - log mu(a_t).
-        value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
-        reward: [T + 1, B] that arrived with each row; row 0's is not read.
-        discount: [T + 1, B] that arrived with each row; row 0's is not read.
-        step_type: [T + 1, B] uint8.
-        gamma: the discount of an agent step.
-        thresholds: see there.
-        trusted: [T, B] bool, as `agents.impala.losses.trusted_rows` gives it; None: all rows are.
-
-    Raises:
-        ValueError: the shapes do not fit.
+    `trusted` is [T, B] bool, as `agents.impala.losses.trusted_rows` gives it; None: all rows are.
     """
     check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     check_shapes(log_ratio=(log_ratio, "T B"), value=(value[1:], "T B"))
@@ -120,17 +109,6 @@ def gae(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamm
     v_t is V-trace's at ratios of 1. Its advantage is not: V-trace takes r_{t+1} + gamma_{t+1} v_{t+1} - V_t, in which
     the first difference does not decay. Lambda 0 is the one-step difference, 1 the return less the value. A LAST
     row's target is its own value, as in `vtrace`.
-
-    Args:
-        value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
-        reward: [T + 1, B] that arrived with each row; row 0's is not read.
-        discount: [T + 1, B] that arrived with each row; row 0's is not read.
-        step_type: [T + 1, B] uint8.
-        gamma: the discount of an agent step.
-        trace: lambda.
-
-    Raises:
-        ValueError: the shapes do not fit.
     """
     check_shapes(value=(value, "T B"), reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     with torch.no_grad():

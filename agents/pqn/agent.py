@@ -56,13 +56,10 @@ class Pqn(SequenceAgent):
     buffer = "queue"
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         options = setup.own
         assert isinstance(options, PqnOptions)
         self._options = options
-        self._learning = setup.learning
-        self._ranks = setup.ranks
-        self.generator = setup.generator
-        self._device = setup.generator.device
         length = options.unroll_length
         self.spec = ChunkSpec(setup.learning.history_length, 0, length, 1, length, length, prioritised=False)
         sizes = core_spec(setup, options.architecture, options.hidden_size, 0, length)

@@ -30,44 +30,6 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
 
-class Begun(NamedTuple):
-    """Holds what an update has of its batch."""
-
-    transitions: Transitions
-    target: Callable[[], Tensor]  # waits for what the targets need of the target network
-
-
-class Ahead:
-    """Begins with the next batch while an update is made; `begin` does it.
-
-        ahead.expect(following)  # before an update, where the batch of the next one is known
-        begun = ahead.take(batch)
-        ahead.go_on()  # when all is drawn for this update, so that draws keep their order
-
-    The main thread then seldom waits for the target network, which sees the next batch in a second thread (`beside`).
-    """
-
-    def __init__(self, begin: Callable[[Batch], Begun]) -> None:
-        self._begin = begin
-        self._expected: Batch | None = None
-        self._begun: tuple[Batch, Begun] | None = None
-
-    def expect(self, batch: Batch) -> None:
-        """Let `go_on` begin with this batch."""
-        self._expected = batch
-
-    def take(self, batch: Batch) -> Begun:
-        """Return what was begun with this very batch, or begin now."""
-        before, self._begun = self._begun, None
-        return before[1] if before and before[0] is batch else self._begin(batch)
-
-    def go_on(self) -> None:
-        """Begin with the expected batch, if there is one."""
-        expected, self._expected = self._expected, None
-        if expected is not None:
-            self._begun = expected, self._begin(expected)
-
-
 def exploration_rates(places: Tensor, nb_env: int, step: int, options: QLearningOptions) -> Tensor:
     """Return the shares of random actions [E] at places [E] int64 among N environments, at a step of the run.
 
@@ -82,6 +44,7 @@ def exploration_rates(places: Tensor, nb_env: int, step: int, options: QLearning
 
 
 _ROOM = 200_000_000  # bytes, in the budget of every learner
+Begun = tuple[Transitions, Callable[[], Tensor]]  # the latter waits for what the targets need of the target network
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
 
 
@@ -154,7 +117,8 @@ class QLearningAgent(Agent):
             adam = Adam(self._learned, lr=rate, eps=eps, fused=True, capturable=on_gpu)
             self._adam = adam
             self._step = setup.optimisation(adam)
-            self._ahead = Ahead(self._begin)
+            self._expected: Batch | None = None  # of the next update
+            self._begun: tuple[Batch, Begun] | None = None
             self.parts |= {"target": self.target, "optimiser": adam}
 
     # --- acting ---
@@ -248,7 +212,7 @@ class QLearningAgent(Agent):
 
     def update(self, batch: Batch, progress: float | Tensor = 0.0) -> Update:
         """Make one step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
-        losses, values = self.losses(*self._ahead.take(batch))
+        losses, values = self.losses(*self._take(batch))
         weighted = losses if batch.weights is None else batch.weights * losses  # [B]
         if self._options.rate_decay:
             self._adam.anneal(progress)
@@ -261,13 +225,27 @@ class QLearningAgent(Agent):
         return max(0, self.network.trunk_bytes(batch_size) + batch_size * self.head_bytes - _ROOM)
 
     def expect(self, batch: Batch, step: int) -> None:
-        """Let the target network see the next batch while an update is made, unless it is renewed first."""
+        """Let the target network see the next batch while an update is made, unless it is renewed first.
+
+        The main thread then seldom waits for the target network, which sees that batch in a second thread (`beside`).
+        """
         if not self._renews_target(step):
-            self._ahead.expect(batch)
+            self._expected = batch
+
+    def begin_next(self) -> None:
+        """Begin with the batch of the next update, if it is known: when all is drawn for the present one."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            self._begun = expected, self._begin(expected)
+
+    def _take(self, batch: Batch) -> Begun:
+        """Return what was begun with this very batch, or begin now."""
+        before, self._begun = self._begun, None
+        return before[1] if before and before[0] is batch else self._begin(batch)
 
     def _begin(self, batch: Batch) -> Begun:
         transitions = self.transitions(batch)
-        return Begun(transitions, self.target_pass(transitions))
+        return transitions, self.target_pass(transitions)
 
     def _renews_target(self, step: int) -> bool:
         return step // self._target_period > (step - self._update_steps) // self._target_period
@@ -338,7 +316,7 @@ class QLearningAgent(Agent):
 
     @abstractmethod
     def losses(self, transitions: Transitions, target: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """Draw, call `Ahead.go_on`, and return losses [B] and the values [B] of the actions taken."""
+        """Draw, call `begin_next`, and return losses [B] and the values [B] of the actions taken."""
 
     @abstractmethod
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:

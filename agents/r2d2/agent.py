@@ -78,12 +78,10 @@ class R2d2(SequenceAgent):
     has_pass_beside = True
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         options = setup.own
         assert isinstance(options, R2d2Options)
         self._options = options
-        self._learning = setup.learning
-        self.generator = setup.generator
-        self._device = setup.generator.device
         length = options.sequence_length
         period = options.sequence_period
         most = setup.learning.batch_size * period  # times a row is sampled, if there is an update for each agent step
@@ -107,7 +105,6 @@ class R2d2(SequenceAgent):
         self.network = build().to(self._device)
         self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
-        self._slot = setup.slot
         if setup.learns:
             self.target = build().to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())

@@ -58,15 +58,7 @@ def project(support: Tensor, probabilities: Tensor, return_: Tensor, discount: T
 def cross_entropy(target_probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
     """Compute −Σ_i m_i log p_i, the loss of each sample (last line of algorithm 1).
 
-    Args:
-        target_probabilities: [B, A] float, the projected m; no gradient flows into it.
-        log_probabilities: [B, A] float, log p(s_t, a_t), as log_softmax gives it.
-
-    Returns:
-        [B].
-
-    Raises:
-        ValueError: the shapes differ.
+    It is [B], of the projected m [B, A], without gradient into it, and of log p(s_t, a_t) [B, A] as of log_softmax.
     """
     check_shapes(target_probabilities=(target_probabilities, "B A"), log_probabilities=(log_probabilities, "B A"))
     return -(target_probabilities.detach() * log_probabilities).sum(1)
@@ -120,7 +112,7 @@ class Rainbow(QLearningAgent):
         # A pass with gradient iterates the spectral norm of the online network.
         best = beside(self._device, choose, at_once=self._options.spectral_norm)
         weights = self.noisy(self.network)
-        self._ahead.go_on()
+        self.begin_next()
         log_probabilities = self.network(transitions.obs, weights)[index, transitions.action]  # [B, atoms]
         values = (log_probabilities.exp() * self._support).sum(1)  # [B]
         bootstrap = target()[index, best()].exp()  # [B, atoms]

@@ -40,9 +40,6 @@ def munchausen_bonus(values: Tensor, action: Tensor, alpha: float, temperature: 
 
     Returns:
         [B].
-
-    Raises:
-        ValueError: the shapes do not fit.
     """
     check_shapes(values=(values, "B A"), action=(action, "B"))
     log_policy = scaled_log_policy(values, temperature).gather(1, action.unsqueeze(1)).squeeze(1)  # [B]
@@ -52,15 +49,7 @@ def munchausen_bonus(values: Tensor, action: Tensor, alpha: float, temperature: 
 def soft_quantiles(quantiles: Tensor, temperature: float) -> Tensor:
     """Compute Σ_a π(a|s) (z(s, a) - τ log π(a|s)) for each quantile z; for τ -> 0 those of the best action.
 
-    Args:
-        quantiles: [N, B, A] float.
-        temperature: τ > 0.
-
-    Returns:
-        [N, B].
-
-    Raises:
-        ValueError: the shapes do not fit.
+    It is [N, B], of quantiles [N, B, A] and the temperature τ > 0.
     """
     check_shapes(quantiles=(quantiles, "N B A"))
     log_policy = scaled_log_policy(quantiles.mean(0), temperature)  # [B, A]
@@ -155,7 +144,7 @@ class RainbowIqn(QLearningAgent):
         index = torch.arange(batch, device=self._device)
         best = None if options.munchausen else self._best_actions(transitions)
         taus, weights = self._drawn(self.network, options.num_tau_samples, batch)  # [N, B]
-        self._ahead.go_on()
+        self.begin_next()
         outputs = self.network(transitions.obs, taus, weights)  # [N, B, A]
         quantiles = outputs[:, index, transitions.action]  # [N, B]
         rewards = transitions.return_  # [B]

@@ -150,6 +150,7 @@ class Sac(SequenceAgent):
     learned = frozenset({"critics", "target", "temperature"})
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         options = setup.own
         action = setup.environment.action
         assert isinstance(options, SacOptions)
@@ -159,12 +160,8 @@ class Sac(SequenceAgent):
                 "ppo takes several choices at once"
             )
         self._options = options
-        self._learning = setup.learning
         self._action = action
-        self._ranks = setup.ranks
         self._desired = goal_place(setup) if options.hindsight else None
-        self.generator = setup.generator
-        self._device = setup.generator.device
         self._policy = PolicySpec(action)
         self.spec = chunk_spec(options, setup.learning.history_length, action)
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, self.spec.length)
