@@ -303,7 +303,7 @@ def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytes
     mixture = make_buffer(args, agent, CARTPOLE, torch.Generator())
     assert isinstance(mixture, Mixture)
     spec, rng = agent.spec, np.random.default_rng(1)
-    mixture.measure = lambda rows, _: rows["extras.features"][spec.stack - 1 :] + rows["obs"][:1, :, :1]
+    mixture.features.measure = lambda rows, _: rows["extras.features"][spec.stack - 1 :] + rows["obs"][:1, :, :1]
     log: dict[int, int] = {}  # bytes by message
     needed, most_logged, most_held = [0], 0, 0
     for number in range(1700):  # more than two checkpoints and what a table holds before them

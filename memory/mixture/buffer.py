@@ -6,7 +6,6 @@ to every table. The queue's share is the on-policy share, and it alone throttles
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features, Measure
+from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features
 from rainbow_iqn_apex.memory.mixture.pool import Pool, WaitingLine
 from rainbow_iqn_apex.memory.mixture.spec import (
     ELITE,
@@ -32,115 +31,16 @@ from rainbow_iqn_apex.memory.mixture.spec import (
 from rainbow_iqn_apex.memory.mixture.tables import EliteTable, PrioritisedTable, Table, make_table
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 
-_COUNTS = 4
 _MOST = 2**62  # of any number
-
-
-class Layout(NamedTuple):
-    """Holds what a mixture has room for, as far as its checkpoint depends on it."""
-
-    pool_size: int
-    queue_slots: int
-    ring: int  # capacity of the largest table that holds the newest sequences; 0 without one
-    elite: int  # capacity of the elite table, 0 without one
-    chooses: bool  # the elite table has elite insertion
-    prioritised: bool
-    batch_step: int  # batch sizes are its multiples
-
-
-class Saved(NamedTuple):
-    """What a checkpoint holds of a mixture apart from names and priorities.
-
-    All tables but one with elite insertion hold the newest sequences in the order in which they were inserted, so the
-    number of a sequence says where it stands. Columns have one entry a chunk, in the order of `Checkpoint.ids`.
-    """
-
-    added: int  # sequences inserted, ever
-    updates: int
-    batch_size: int
-    wanted_size: int  # of batches, before memory was short
-    numbers: Tensor  # [chunks] int64, insertions before each
-    slots: Tensor  # [chunks] int64, of the pool
-    waiting: Tensor  # [n] int64, the chunks that wait in the queue, oldest first
-    largest: Tensor  # [1] float64, the largest priority that there has been; [0] without a prioritised table
-    sampled: Tensor  # [chunks] int64, how often the elite table has given each; [0] without one
-    positions: Tensor  # [chunks] int64 in a table with elite insertion, -1 for none; [0] without one
-
-    def extra(self) -> dict[str, Tensor]:
-        """Return it as a checkpoint holds it."""
-        columns = {name: getattr(self, name) for name in self._fields[_COUNTS:]}
-        return {"counts": torch.tensor([self.added, self.updates, self.batch_size, self.wanted_size])} | columns
-
-
-def _read(checkpoint: Checkpoint, layout: Layout) -> Saved:
-    """Return the state that a mixture has saved; raises ValueError for any other, UserError for a queue too short."""
-    chunks = len(checkpoint.ids)
-    lengths = {
-        "counts": _COUNTS,
-        "numbers": chunks,
-        "slots": chunks,
-        "waiting": None,
-        "largest": int(layout.prioritised),
-        "sampled": chunks if layout.elite else 0,
-        "positions": chunks if layout.chooses else 0,
-    }
-    extra = checkpoint.extra
-    if extra.keys() != lengths.keys():
-        raise ValueError("the replay is not one of a mixture of tables")
-    for name, length in lengths.items():
-        dtype = torch.float64 if name == "largest" else torch.int64
-        if extra[name].dtype != dtype or length not in (None, len(extra[name])):
-            raise ValueError(f"the {name} of the replay's tables are not as they should be")
-    saved = Saved(*extra["counts"].tolist(), *(extra[name] for name in Saved._fields[_COUNTS:]))
-    _check_counts(saved, checkpoint.first + chunks, layout)
-    _check_columns(saved, chunks, layout)
-    if len(set(map(tuple, checkpoint.ids.tolist()))) != chunks:
-        raise ValueError("the replay holds a chunk twice")
-    return saved
-
-
-def _check_counts(saved: Saved, inserted: int, layout: Layout) -> None:
-    if not (0 <= saved.added <= inserted and 0 <= saved.updates < _MOST):
-        raise ValueError("the replay counts more sequences than chunks, or a wrong number of updates")
-    if not 0 < saved.batch_size <= saved.wanted_size < _MOST or saved.batch_size % layout.batch_step:
-        raise ValueError(f"the replay's batches of {saved.batch_size} are none of this mixture")
-    if not (saved.largest.isfinite() & (saved.largest > 0)).all():
-        raise ValueError("the replay's largest priority is none")
-
-
-def _check_columns(saved: Saved, chunks: int, layout: Layout) -> None:
-    _check_places(saved.numbers, saved.added, "numbers")
-    _check_places(saved.slots, layout.pool_size, "slots")
-    _check_places(saved.waiting, chunks, "waiting chunks")
-    if len(saved.waiting) > layout.queue_slots:
-        raise UserError(
-            f"--batch-size: {len(saved.waiting)} sequences of the checkpoint wait, and the queue of this one has room "
-            f"for {layout.queue_slots}: resume with the one of its run"
-        )
-    if not ((saved.sampled >= 0) & (saved.sampled < _MOST)).all():
-        raise ValueError("the replay has a chunk that was sampled less than never")
-    held = saved.numbers >= saved.added - layout.ring
-    held[saved.waiting] = True
-    if layout.chooses:
-        standing = saved.positions != -1
-        _check_places(saved.positions[standing], layout.elite, "positions")
-        held |= standing
-    if not held.all():
-        raise ValueError("the replay has a chunk that no table holds")
-
-
-def _check_places(places: Tensor, below: int, what: str) -> None:
-    if not ((places >= 0) & (places < below)).all() or len(set(places.tolist())) != len(places):
-        raise ValueError(f"the {what} of the replay's tables are beyond their range, or there twice")
 
 
 class Mixture(Buffer):
     """Buffer whose batches are mixed of several tables; a batch has the queue's sequences first, then table by table.
 
     `queue_capacity` counts rows, as a queue's does. `generator` draws the samples and lives on `device`. The caller
-    sets `measure` before the first batch where a table is attentive or elite: it computes the present features [rows,
-    B, F] of sequences, from the first row with a full stack on. Raises ValueError for a batch size whose shares are no
-    whole numbers, and for chunks without recorded features where a table is elite.
+    sets `features.measure` before the first batch where a table is attentive or elite: it computes the present features
+    [rows, B, F] of sequences, from the first row with a full stack on. Raises ValueError for a batch size whose shares
+    are no whole numbers, and for chunks without recorded features where a table is elite.
 
     A batch counts as given until `learned` or `put_back` has been called with it; a checkpoint leaves it out.
     """
@@ -174,21 +74,12 @@ class Mixture(Buffer):
         self._sampled: Tensor | None = None  # insertions before each replayed sequence of the newest batch
         self._pool = Pool(spec, environment, most_chunks(mix, self.slots, settings), device)
         self._queue = WaitingLine(self._pool, self.slots)
-        self._features = Features(self._pool, settings)
-        self._tables = [make_table(part, self._pool, generator, self._features, settings) for part in self._mix[1:]]
+        self.features = Features(self._pool, settings)
+        self._tables = [make_table(part, self._pool, generator, self.features, settings) for part in self._mix[1:]]
         self._prioritised = next((table for table in self._tables if isinstance(table, PrioritisedTable)), None)
         self._elite = next((table for table in self._tables if isinstance(table, EliteTable)), None)
         self._chooses = self._elite if settings.elite_insertion else None  # elsewhere the numbers are the places
         self._wanted_size = batch_size  # before memory was short
-
-    @property
-    def measure(self) -> Measure | None:
-        """Return the function that gives present features: rows, state -> [rows with a full stack, B, F]."""
-        return self._features.measure
-
-    @measure.setter
-    def measure(self, measure: Measure) -> None:
-        self._features.measure = measure
 
     @property
     def steps(self) -> int:
@@ -310,7 +201,15 @@ class Mixture(Buffer):
         return oldest_of(filter(None, self._pool.ids))
 
     def checkpoint(self) -> Checkpoint:
-        """Name all sequences held and still to come, and all that a successor needs to continue identically."""
+        """Name all sequences held and still to come, and all that a successor needs to continue identically.
+
+        `extra` holds columns with one entry a chunk, in the order of `ids`: `numbers`, insertions before each; `slots`
+        of the pool; `sampled`, how often an elite table has given each; `positions` in a table with elite insertion, -1
+        for none. All other tables hold the newest sequences in the order in which they were inserted, so the number of
+        a sequence is its place there. `counts` are sequences inserted, updates, the batch size, and the one that was
+        wanted before memory was short; `waiting` the chunks that wait in the queue, oldest first; `largest` the largest
+        priority that there has been. What no table needs is empty.
+        """
         tables = {slot for table in self._tables for slot in table.references()}
         held = sorted(tables | {*self._queue.waiting}, key=lambda slot: self._pool.numbers[slot])
         rank = {slot: at for at, slot in enumerate(held)}
@@ -319,20 +218,18 @@ class Mixture(Buffer):
             for slot, priority in self._prioritised.saved_priorities().items():
                 priorities[rank[slot]] = priority
         none = torch.zeros(0, dtype=torch.int64)
-        state = Saved(
-            self._added,
-            self._updates,
-            self.batch_size,
-            self._wanted_size,
-            numbers=torch.from_numpy(self._pool.numbers[held]),
-            slots=torch.tensor(held, dtype=torch.int64),
-            waiting=torch.tensor([rank[slot] for slot in self._queue.waiting], dtype=torch.int64),
-            largest=self._prioritised.largest.cpu().reshape(1) if self._prioritised else none.double(),
-            sampled=self._column(self._elite, held, self._elite.sampled.tolist(), 0) if self._elite else none,
-            positions=self._column(self._chooses, held, range(self._chooses.capacity), -1) if self._chooses else none,
-        )
+        elite, chooses = self._elite, self._chooses
+        extra = {
+            "counts": torch.tensor([self._added, self._updates, self.batch_size, self._wanted_size]),
+            "numbers": torch.from_numpy(self._pool.numbers[held]),
+            "slots": torch.tensor(held, dtype=torch.int64),
+            "waiting": torch.tensor([rank[slot] for slot in self._queue.waiting], dtype=torch.int64),
+            "largest": self._prioritised.largest.cpu().reshape(1) if self._prioritised else none.double(),
+            "sampled": self._column(elite, held, elite.sampled.tolist(), 0) if elite else none,
+            "positions": self._column(chooses, held, range(chooses.capacity), -1) if chooses else none,
+        }
         ids = torch.tensor([self._pool.ids[slot] for slot in held], dtype=torch.int64).reshape(-1, 2)
-        return Checkpoint(self.inserted - len(held), ids, priorities, state.extra())
+        return Checkpoint(self.inserted - len(held), ids, priorities, extra)
 
     def _column(self, table: Table, held: list[int], values: Sequence[int], absent: int) -> Tensor:
         """Return the values that a table has by position, for the slots that are held: [chunks] int64."""
@@ -347,28 +244,71 @@ class Mixture(Buffer):
         UserError for one of a larger batch size whose queue has more sequences than this one has room for.
         """
         check_checkpoint(checkpoint, self.spec, newest)
-        state = _read(checkpoint, self._layout())
+        self._check_extra(checkpoint)
+        self._check_ranges(checkpoint)
+        extra = checkpoint.extra
         self.inserted = checkpoint.first + len(checkpoint.ids)
-        self._added = state.added
-        self._updates = state.updates
-        if state.wanted_size == self._wanted_size:  # else the run goes on with other batches
-            self.batch_size = state.batch_size
+        self._added, self._updates, batch_size, wanted_size = extra["counts"].tolist()
+        if wanted_size == self._wanted_size:  # else the run goes on with other batches
+            self.batch_size = batch_size
         if self._prioritised:
-            self._prioritised.largest = state.largest[0].to(self.device)
+            self._prioritised.largest = extra["largest"][0].to(self.device)
         ids = [ChunkId(*numbers) for numbers in checkpoint.ids.tolist()]
-        slots, numbers = state.slots.tolist(), state.numbers.tolist()
+        slots, numbers = extra["slots"].tolist(), extra["numbers"].tolist()
         coming = [at for at, chunk_id in enumerate(ids) if chunk_id.sequence <= newest[chunk_id.actor]]
         self._pool.reserve((ids[at], slots[at], numbers[at]) for at in coming)
         for at in coming:
             self._reserve(slots[at], numbers[at], float(checkpoint.priorities[at, 0]))
-        if self._chooses:
-            for at in (at for at in coming if state.positions[at] >= 0):
-                self._chooses.hold(int(state.positions[at]), slots[at])
+            if self._chooses and extra["positions"][at] >= 0:
+                self._chooses.hold(int(extra["positions"][at]), slots[at])
         if self._elite:
-            times = dict(zip(slots, state.sampled.tolist(), strict=True))
+            times = dict(zip(slots, extra["sampled"].tolist(), strict=True))
             self._elite.sampled.copy_(torch.tensor([times.get(int(slot), 0) for slot in self._elite.slots]))
-        for at in (at for at in state.waiting.tolist() if ids[at] in self._pool.awaited):
+        for at in (at for at in extra["waiting"].tolist() if ids[at] in self._pool.awaited):
             self._queue.add(slots[at])
+
+    def _check_extra(self, checkpoint: Checkpoint) -> None:
+        """Raise ValueError unless a mixture of these tables has written the checkpoint's tensors."""
+        chunks = len(checkpoint.ids)
+        lengths = {
+            "counts": 4,
+            "numbers": chunks,
+            "slots": chunks,
+            "waiting": None,
+            "largest": 1 if self._prioritised else 0,
+            "sampled": chunks if self._elite else 0,
+            "positions": chunks if self._chooses else 0,
+        }
+        if checkpoint.extra.keys() != lengths.keys():
+            raise ValueError("the replay is not one of a mixture of tables")
+        for name, tensor in checkpoint.extra.items():
+            dtype = torch.float64 if name == "largest" else torch.int64
+            if tensor.dtype != dtype or lengths[name] not in (None, len(tensor)):
+                raise ValueError(f"the {name} of the replay's tables are not as they should be")
+
+    def _check_ranges(self, checkpoint: Checkpoint) -> None:
+        """Raise ValueError for a number that no such mixture has written, UserError for a queue too short."""
+        extra = checkpoint.extra
+        chunks, waiting = len(checkpoint.ids), extra["waiting"]
+        added, updates, batch_size, wanted_size = extra["counts"].tolist()
+        if not (0 <= added <= checkpoint.first + chunks and 0 <= updates < _MOST):
+            raise ValueError("the replay counts more sequences than chunks, or a wrong number of updates")
+        if not 0 < batch_size <= wanted_size < _MOST or batch_size % step(self._mix):
+            raise ValueError(f"the replay's batches of {batch_size} are none of this mixture")
+        if not (extra["largest"].isfinite() & (extra["largest"] > 0)).all():
+            raise ValueError("the replay's largest priority is none")
+        if not ((extra["sampled"] >= 0) & (extra["sampled"] < _MOST)).all():
+            raise ValueError("the replay has a chunk that was sampled less than never")
+        standing = extra["positions"][extra["positions"] != -1]
+        _check_places(extra["numbers"], added, "numbers")
+        _check_places(extra["slots"], self._pool.size, "slots")
+        _check_places(standing, self._chooses.capacity if self._chooses else 0, "positions")
+        _check_places(waiting, chunks, "waiting chunks")
+        if len(waiting) > self.slots:
+            raise UserError(
+                f"--batch-size: {len(waiting)} sequences of the checkpoint wait, and the queue of this one has room "
+                f"for {self.slots}: resume with the one of its run"
+            )
 
     def _reserve(self, slot: int, number: int, priority: float) -> None:
         """Reserve the places of a sequence in all tables where its number is its place."""
@@ -377,18 +317,6 @@ class Mixture(Buffer):
                 table.hold(number % table.capacity, slot)
                 if isinstance(table, PrioritisedTable):
                     table.reserve_priority(slot, priority)
-
-    def _layout(self) -> Layout:
-        rings = [table.capacity for table in self._tables if table is not self._chooses]
-        return Layout(
-            self._pool.size,
-            self.slots,
-            max(rings, default=0),
-            self._elite.capacity if self._elite else 0,
-            chooses=self._chooses is not None,
-            prioritised=self._prioritised is not None,
-            batch_step=step(self._mix),
-        )
 
     def remembers(self, chunk_id: ChunkId) -> bool:
         """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
@@ -411,3 +339,8 @@ class Mixture(Buffer):
         waiting = list(self._queue.waiting)
         if len(set(waiting)) != len(waiting) or len(self._queue) > self.slots:
             raise ValueError("a sequence waits twice, or more wait than there is room for")
+
+
+def _check_places(places: Tensor, below: int, what: str) -> None:
+    if not ((places >= 0) & (places < below)).all() or len(set(places.tolist())) != len(places):
+        raise ValueError(f"the {what} of the replay's tables are beyond their range, or there twice")

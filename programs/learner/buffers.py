@@ -87,7 +87,7 @@ def make_buffer(
         agent.spec, environment, mixing.mix, args.batch_size, generator, place,
         queue_capacity=rows, settings=mixing.sampling,
     )  # fmt: skip
-    mixture.measure = mixing.measure
+    mixture.features.measure = mixing.measure
     return mixture
 
 

@@ -35,7 +35,7 @@ def parts(kind: type[Mixture] = Mixture, size: int = 4) -> tuple[Any, Mixture]:
     own = agent._options
     generator = torch.Generator().manual_seed(5)
     buffer = kind(agent.spec, ENVIRONMENT, own.mix, size, generator, CPU, queue_capacity=400, settings=own.sampling)
-    buffer.measure = agent.measure
+    buffer.features.measure = agent.measure
     for number, chunk in enumerate(chunks()):
         buffer.add(ChunkId(0, number), chunk)
     return agent, buffer
@@ -100,7 +100,7 @@ class MeasuresLater(Slow):
     """A mutation: candidates are compared by the weights of the moment, not by those of the call's beginning."""
 
     def sample(self, batch_size: int | None, progress: float | torch.Tensor = 0.0) -> Batch:
-        agent: Any = self.measure.__self__  # type: ignore[union-attr]
+        agent: Any = self.features.measure.__self__  # type: ignore[union-attr]
         agent.features._measuring = agent.features._core
         return super().sample(batch_size, progress)
 
@@ -126,7 +126,7 @@ def test_the_check_notices_a_measurement_with_other_weights() -> None:
 
 def test_an_error_in_the_thread_is_raised() -> None:
     agent, buffer = parts()
-    buffer.measure = lambda *_: torch.zeros(1)
+    buffer.features.measure = lambda *_: torch.zeros(1)
     with pytest.raises(ValueError, match="features"):
         trained(make_trainer(agent, buffer, 4, CPU), agent, buffer)
 

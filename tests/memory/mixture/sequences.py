@@ -90,7 +90,7 @@ def make_mixture(mix: str, batch_size: int, kind: type[Mixture] = Mixture, setti
     chosen, draw = settings or Sampling(annealed_over=15), torch.Generator().manual_seed(0)
     parts, rows = parse_mix(mix), QUEUE_ROWS
     mixture = kind(SPEC, ENVIRONMENT, parts, batch_size, draw, CPU, queue_capacity=rows, settings=chosen)
-    mixture.measure = measure_few
+    mixture.features.measure = measure_few
     return mixture
 
 

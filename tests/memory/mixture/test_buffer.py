@@ -244,7 +244,7 @@ def test_what_a_mixture_cannot_do() -> None:
         make_mixture("queue:1", 4).sample(50)
     with pytest.raises(RuntimeError, match="has no measure of features"):
         mixture.sample(None)
-    mixture.measure = lambda rows, _: rows["extras.features"]
+    mixture.features.measure = lambda rows, _: rows["extras.features"]
     with pytest.raises(ValueError, match=r"features \(10, \d, 4\) must be \[8, \d, F\]"):
         mixture.sample(None)
 

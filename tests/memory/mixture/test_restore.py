@@ -248,7 +248,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "an old number": (with_extra("numbers", lambda numbers: numbers.clamp(min=0) * 0), "the numbers of the replay"),
     "waiting twice": (with_extra("waiting", lambda waiting: waiting[:1].repeat(2)), "the waiting chunks of the replay"),
     "waiting beyond": (with_extra("waiting", placed(0, 99)), "the waiting chunks of the replay"),
-    "held by none": (with_extra("positions", lambda positions: positions * 0 - 1), "a chunk that no table holds"),
     "positions twice": (with_extra("positions", lambda positions: positions * 0), "the positions of the replay"),
     "negative counts": (with_extra("sampled", placed(2, -1)), "sampled less than never"),
     "huge counts": (with_extra("sampled", placed(2, 2**62)), "sampled less than never"),
@@ -257,10 +256,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "more added": (with_extra("counts", placed(0, 10**6)), "more sequences than chunks"),
     "no such batch": (with_extra("counts", placed(2, 13)), "batches of 13 are none of this mixture"),
     "a larger batch": (with_extra("counts", placed(2, 21)), "batches of 21 are none of this mixture"),
-    "a chunk twice": (
-        lambda saved: structs.replace(saved, ids=saved.ids[:1].repeat(len(saved.ids), 1)),
-        "a chunk twice",
-    ),
     "another actor": (lambda saved: structs.replace(saved, ids=saved.ids + 7), "an actor that has sent none"),
     "a count": (lambda saved: structs.replace(saved, first=-1), "a wrong count of chunks"),
 }

@@ -109,7 +109,7 @@ def test_elite_sampling_becomes_uniform() -> None:
     for _ in range(4):
         assert mixture.sample(None).generations is not None
         mixture._updates += 1
-    mixture.measure = unmeasured
+    mixture.features.measure = unmeasured
     for number in range(12):
         mixture.add(*sents[number % 9]._replace(id=sents[0].id._replace(sequence=500 + number)))
     often = Counter(number for _ in range(300) for number in drawn(mixture))
@@ -193,13 +193,13 @@ def test_many_candidates_are_measured_in_slices() -> None:
     mixture = make_mixture("queue:1/8,elite:7/8:200", 32, settings=Sampling(candidates=7.0))
     sents = fill(mixture, 190)
     assert mixture._elite is not None  # `measure_few` refuses more than 64 at once
-    found = mixture._features.changes(torch.from_numpy(mixture._elite.slots[:190]))
+    found = mixture.features.changes(torch.from_numpy(mixture._elite.slots[:190]))
     np.testing.assert_allclose(found, changes(sents, Sampling()), rtol=1e-5)
     assert len(drawn(mixture)) == 28 and SPEC.prefix == 4
 
 
 def test_a_mixture_without_distances_measures_nothing() -> None:
     mixture = make_mixture("queue:1/4,uniform:1/4:5,prioritised:1/2:7", 4)
-    mixture.measure = None  # type: ignore[assignment]
+    mixture.features.measure = None
     fill(mixture, 12)
     assert len(drawn(mixture)) == 3
