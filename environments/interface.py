@@ -62,30 +62,24 @@ class Environment(Protocol):
 
     def reset(self) -> Row:
         """Begin an episode; its FIRST row has reward 0 and discount 1."""
-        ...
 
     def step(self, action: int | Array) -> Row:
         """Act once: a MID row or the LAST one, with a new array as observation and the raw reward of the step."""
-        ...
 
     def pictures(self) -> list[Array]:
         """Return the pictures [height, width, 3] uint8 RGB of the last step or reset, if `record` is set."""
-        ...
 
     def snapshot(self) -> Arrays:
         """Return the state: all that is needed to continue exactly, also in another process; never changed later."""
-        ...
 
     def restore(self, arrays: Arrays) -> None:
         """Continue after the row that was current when the state was saved; the caller has to keep that row.
 
         Raises EpisodeLostError if the episode cannot be continued.
         """
-        ...
 
     def close(self) -> None:
         """Give back windows, files and processes."""
-        ...
 
 
 class EpisodeLostError(RunError):

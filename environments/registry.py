@@ -67,35 +67,36 @@ class Entry(NamedTuple):
         return make
 
 
-_IN_GYMNASIUM = "rainbow_iqn_apex.environments.gymnasium.environment:find_spec"
+def _within(kind: str, name: str) -> str:
+    return f"rainbow_iqn_apex.environments.{kind}.environment:{name}"
+
+
 ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment", repeats=True),
     "football": Entry(
-        "rainbow_iqn_apex.environments.football.environment:make_football",
+        _within("football", "make_football"),
         FootballOptions,
         "11_vs_11_easy_stochastic",
-        check="rainbow_iqn_apex.environments.football.environment:check_name",
+        check=_within("football", "check_name"),
     ),
     "gymnasium": Entry(
-        "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment",
-        example="CartPole-v1",
-        check=_IN_GYMNASIUM,
+        _within("gymnasium", "GymnasiumEnvironment"), example="CartPole-v1", check=_within("gymnasium", "find_spec")
     ),
     "gymnasium-vector": Entry(
-        "rainbow_iqn_apex.environments.gymnasium_vector.environment:GymnasiumVectorEnvironment",
+        _within("gymnasium_vector", "GymnasiumVectorEnvironment"),
         example="CartPole-v1",
-        vector="rainbow_iqn_apex.environments.gymnasium_vector.environment:GymnasiumVector",
-        check=_IN_GYMNASIUM,
+        vector=_within("gymnasium_vector", "GymnasiumVector"),
+        check=_within("gymnasium", "find_spec"),
     ),
     "vizdoom": Entry(
-        "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment",
+        _within("vizdoom", "VizdoomEnvironment"),
         VizdoomOptions,
         "basic",
         repeats=True,
-        check="rainbow_iqn_apex.environments.vizdoom.environment:check_name",
+        check=_within("vizdoom", "check_name"),
     ),
     "dmlab": Entry(
-        "rainbow_iqn_apex.environments.dmlab.environment:DmlabEnvironment",
+        _within("dmlab", "DmlabEnvironment"),
         DmlabOptions,
         "explore_goal_locations_small",
         check="rainbow_iqn_apex.environments.dmlab.options:check_level",
@@ -103,21 +104,12 @@ ENVIRONMENTS = {
         repeats=True,
     ),
     "procgen": Entry(
-        "rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment",
-        ProcgenOptions,
-        "coinrun",
-        check="rainbow_iqn_apex.environments.procgen.environment:check_name",
+        _within("procgen", "ProcgenEnvironment"), ProcgenOptions, "coinrun", check=_within("procgen", "check_name")
     ),
     "crafter": Entry(
-        "rainbow_iqn_apex.environments.crafter.environment:CrafterEnvironment",
-        example="CrafterReward-v1",
-        check="rainbow_iqn_apex.environments.crafter.environment:check_name",
+        _within("crafter", "CrafterEnvironment"), example="CrafterReward-v1", check=_within("crafter", "check_name")
     ),
-    "nle": Entry(
-        "rainbow_iqn_apex.environments.nle.environment:NleEnvironment",
-        example="NetHackScore-v0",
-        check="rainbow_iqn_apex.environments.nle.environment:check_name",
-    ),
+    "nle": Entry(_within("nle", "NleEnvironment"), example="NetHackScore-v0", check=_within("nle", "check_name")),
 }
 
 

@@ -1,7 +1,8 @@
 """Several environments stepped together: what an actor asks of them, and those that are made one by one."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,44 +29,65 @@ class Restored(NamedTuple):
     lost: tuple[str, ...] = ()  # why each of these episodes ends here, as cut off and without a record
 
 
-class Vector(Protocol):
+class Vector(ABC):
     """Several environments of equal observations that step together.
 
     An episode's LAST row comes in `ended`, and the next FIRST row in the place of it in `rows`. Where an environment
     takes a step to begin anew, the LAST row itself comes in `rows`, and the action there is ignored.
     """
 
-    spec: EnvironmentSpec  # of each
-    count: int
-    is_divisible: bool  # whether `step` can step some of them
+    is_divisible = True  # whether `step` can step some of them
+
+    def __init__(self, spec: EnvironmentSpec, action_repeats: list[int]) -> None:
+        self.spec = spec  # of each
+        self.count = len(action_repeats)
+        self._action_repeats = action_repeats
+        self._rows: list[Row] = []
+        self._scores = [EpisodeScore(frames) for frames in action_repeats]
+        self._episodes = [0] * self.count  # number of the running episode, per environment
 
     @property
     def judges(self) -> list[Judge | None]:
         """Return the function of each environment that judges goals; None if it has none."""
-        ...
+        return [None] * self.count
 
+    @abstractmethod
     def reset(self) -> Rows:
         """Begin an episode everywhere; drop running episodes without a record, and use their numbers again."""
-        ...
 
+    @abstractmethod
     def step(self, actions: Sequence[int] | Array, envs: range | None = None) -> VectorStep:
         """Act once in every environment, or in each of `envs`; `actions` [E, ...]."""
-        ...
+
+    def _finish(self, env: int, end: str) -> EpisodeRecord:
+        """Return the record of an episode that has ended, and begin to count the next one."""
+        record = self._scores[env].record(env, self._episodes[env], end)
+        self._scores[env] = EpisodeScore(self._action_repeats[env])
+        self._episodes[env] += 1
+        return record
 
     def snapshot(self) -> Arrays:
-        """Return the state, with which another process goes on."""
-        ...
+        """Return the state, with which another process goes on: `rows.*` [E, ...], `episodes` [E], and more."""
+        arrays: Arrays = {f"rows.{name}": array for name, array in Rows.stack(self._rows)._asdict().items()}
+        return arrays | {"episodes": np.array(self._episodes, np.int64)}
 
+    @abstractmethod
     def restore(self, arrays: Arrays) -> Restored:
         """Continue where `snapshot` saved the state of as many environments."""
-        ...
 
+    def _restore_rows(self, arrays: Arrays) -> None:
+        if len(arrays["episodes"]) != self.count:
+            raise ValueError(f"a snapshot of {len(arrays['episodes'])} environments for a vector of {self.count}")
+        self._episodes = arrays["episodes"].tolist()
+        rows = Rows(**section(arrays, "rows."))
+        self._rows = [rows.row(env) for env in range(self.count)]
+
+    @abstractmethod
     def close(self) -> None:
         """Close all environments."""
-        ...
 
 
-class VectorEnvironment:
+class VectorEnvironment(Vector):
     """Steps E environments that are made one by one.
 
     vector = VectorEnvironment([make_environment(settings, seed) for seed in seeds])
@@ -77,16 +99,10 @@ class VectorEnvironment:
     episode that `restore` cuts off: its next step is a reset.
     """
 
-    is_divisible = True
-
     def __init__(self, environments: list[Environment]) -> None:
+        super().__init__(environments[0].spec, [environment.action_repeat for environment in environments])
         self.environments = environments
-        self.spec = environments[0].spec
-        self.count = len(environments)
         self._form = self.spec.observation.shape, np.dtype(self.spec.observation.dtype)
-        self._rows: list[Row] = []
-        self._scores = [EpisodeScore(environment.action_repeat) for environment in environments]
-        self._episodes = [0] * len(environments)  # number of the running episode, per environment
 
     @property
     def judges(self) -> list[Judge | None]:
@@ -116,14 +132,13 @@ class VectorEnvironment:
                 if end not in ENDS:
                     raise UserError(f"--env: an episode has ended, and its `end` is {end!r}; expected one of {ENDS}")
                 ended[env] = row._replace(obs=row.obs.copy())  # `reset` may write into the same array
-                episodes.append(self._scores[env].record(env, self._episodes[env], end))
-                self._episodes[env] += 1
+                episodes.append(self._finish(env, end))
                 row = self._begin(env)
             self._rows[env] = row
         return VectorStep(Rows.stack([self._rows[env] for env in stepped]), ended, episodes)
 
     def _begin(self, env: int) -> Row:
-        self._scores[env] = EpisodeScore(self.environments[env].action_repeat)
+        self._scores[env] = EpisodeScore(self._action_repeats[env])
         return self._checked(self.environments[env].reset(), StepType.FIRST)
 
     def _checked(self, row: Row, *kinds: StepType) -> Row:
@@ -139,8 +154,7 @@ class VectorEnvironment:
 
     def snapshot(self) -> Arrays:
         """Return the state, to continue exactly: `rows.*` [E, ...], `episodes` [E]; `env<e>.*`, `score<e>.*`."""
-        arrays: Arrays = {f"rows.{name}": array for name, array in Rows.stack(self._rows)._asdict().items()}
-        arrays["episodes"] = np.array(self._episodes, np.int64)
+        arrays = super().snapshot()
         for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
             arrays |= {f"env{env}.{name}": array for name, array in environment.snapshot().items()}
             arrays |= {f"score{env}.{name}": array for name, array in score.snapshot().items()}
@@ -148,13 +162,7 @@ class VectorEnvironment:
 
     def restore(self, arrays: Arrays) -> Restored:
         """Continue where `snapshot` saved the state of as many environments; cut off what cannot be continued."""
-        if len(arrays["episodes"]) != len(self.environments):
-            raise ValueError(
-                f"a snapshot of {len(arrays['episodes'])} environments for a vector of {len(self.environments)}"
-            )
-        self._episodes = arrays["episodes"].tolist()
-        rows = Rows(**section(arrays, "rows."))
-        self._rows = [rows.row(env) for env in range(len(self.environments))]
+        self._restore_rows(arrays)
         lost = []
         for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
             score.restore(section(arrays, f"score{env}."))

@@ -7,8 +7,8 @@ remains self-contained, and what an actor must keep of an episode is bounded by 
 Letters: T rows of a window, k goals of a row, G numbers of a goal.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -19,11 +19,8 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"  # parts of an observation, 
 GOAL, REWARD, DISCOUNT = "hindsight.goal", "hindsight.reward", "hindsight.discount"  # arrays of a chunk
 
 
-class Judge(Protocol):
-    """Returns with which reward and discount a row arrives that has achieved one goal [G], where another is desired."""
-
-    def __call__(self, achieved: Array, desired: Array, discount: float) -> tuple[float, float]:
-        """Return reward and discount; `discount` is the one that has arrived under the episode's own goal."""
+# achieved [G], desired [G], discount under the episode's own goal -> reward and discount with which the row arrives
+Judge = Callable[[Array, Array, float], tuple[float, float]]
 
 
 @dataclass(frozen=True)

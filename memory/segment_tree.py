@@ -21,17 +21,9 @@ class Drawn(NamedTuple):
 def importance_weights(probabilities: Tensor, beta: float | Tensor) -> Tensor:
     """Compute the weights [B] in (0, 1]: (N · P)^(−β), divided by the largest (Schaul et al. 2016, section 3.4).
 
-    The division cancels N, the number of leaves that can be drawn, and the largest is that of the least probability.
-
-    Args:
-        probabilities: [B] float, P(i) > 0 of each sample.
-        beta: β in [0, 1]; 1 corrects the whole bias.
-
-    Raises:
-        ValueError: `probabilities` is not [B].
+    `probabilities` [B] are P(i) > 0 of each sample, and β in [0, 1]; 1 corrects the whole bias. The division cancels N,
+    the number of leaves that can be drawn, and the largest weight is that of the least probability.
     """
-    if probabilities.dim() != 1:
-        raise ValueError(f"probabilities {tuple(probabilities.shape)} must be [B]")
     return (probabilities.min() / probabilities).pow_(beta)
 
 
@@ -41,20 +33,11 @@ class SegmentTree:
     Nothing here loops over a batch, and shapes alone decide what runs, so one code serves CPU and GPU; on a CPU
     `BinaryTree` is faster. Values are not checked: on a GPU each check would wait for the device, and could not be
     captured in a CUDA graph. Bad priorities and an empty tree go unnoticed until `check_valid`: draws then make no
-    sense, but stay inside the tree.
-
-    Args:
-        capacity: number of leaves.
-        device: where the tree lives; indices and values are expected there.
-        fan_out: F, the children of a node.
-
-    Raises:
-        ValueError: `capacity` or `fan_out` is too small.
+    sense, but stay inside the tree. Indices and values are expected on the tree's device; a node has F = `fan_out`
+    children.
     """
 
     def __init__(self, capacity: int, device: torch.device | str = "cpu", fan_out: int = 128):
-        if capacity < 1 or fan_out < 2:
-            raise ValueError(f"a tree needs a leaf and a fan-out of 2, not {capacity} and {fan_out}")
         self.capacity = capacity
         self._fan_out = fan_out
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
@@ -106,16 +89,9 @@ class SegmentTree:
     def sample(self, values: Tensor) -> Tensor:
         """Find the leaves [B], int64, in which values fall when the priorities are laid end to end.
 
-        A leaf of priority 0 is never found, whatever the rounding.
-
-        Args:
-            values: [B] float in [0, total); what lies outside counts as the nearest value inside.
-
-        Raises:
-            ValueError: `values` is not [B].
+        A leaf of priority 0 is never found, whatever the rounding. Values are [B] float in [0, total); what lies
+        outside counts as the nearest value inside.
         """
-        if values.dim() != 1:
-            raise ValueError(f"values {tuple(values.shape)} must be [B]")
         nodes = torch.zeros_like(values, dtype=torch.int64)  # [B]
         value = values.to(torch.float64).clamp(min=0).unsqueeze(1)  # [B, 1] what is left of it inside the node
         for children in self._levels:
@@ -133,12 +109,7 @@ class SegmentTree:
         """Cut the total into B = `batch_size` equal segments and draw one value in each (appendix B.2.1).
 
         The generator lives on the tree's device; None is torch's global one.
-
-        Raises:
-            ValueError: `batch_size` is not positive.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be positive, not {batch_size}")
         offsets = torch.rand(batch_size, generator=generator, dtype=torch.float64, device=self._root.device)  # [B]
         places = torch.arange(batch_size, device=self._root.device) + offsets  # [B] counted in segments
         indices = self.sample(places * (self._root / batch_size))  # [B]

@@ -25,9 +25,8 @@ from rainbow_iqn_apex.environments.gymnasium.environment import Exchange, find_s
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings, first_row, next_row
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
-from rainbow_iqn_apex.environments.vector import Restored, VectorStep
-from rainbow_iqn_apex.memory.hindsight import Judge
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType, section
+from rainbow_iqn_apex.environments.vector import Restored, Vector, VectorStep
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType
 
 _MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
@@ -192,7 +191,7 @@ class GymnasiumVectorEnvironment(ReplayedEnvironment):
         self._made.close()
 
 
-class GymnasiumVector:
+class GymnasiumVector(Vector):
     """Steps a `VectorEnv`, whose environments begin their next episodes themselves.
 
     With the mode SAME_STEP a step that ends an episode also begins the next one. With NEXT_STEP the vector ignores the
@@ -208,21 +207,12 @@ class GymnasiumVector:
 
     def __init__(self, settings: EnvironmentSettings, seed: int, count: int) -> None:
         self._settings = settings
-        self.count = count
         self._seed = seed % 2**63
         self._starts = 0
         self._made = MadeVector(settings, count, self._drawn(1))
-        self.spec = self._made.spec
         self._is_new = True
-        self._rows: list[Row] = []
         self._first: list[Row] = []  # of episodes that begin after the LAST rows of a restored state
-        self._scores = [EpisodeScore(1) for _ in range(count)]
-        self._episodes = [0] * count
-
-    @property
-    def judges(self) -> list[Judge | None]:
-        """Return None for each environment: a vector has no function that judges goals."""
-        return [None] * self.count
+        super().__init__(self._made.spec, [1] * count)
 
     def reset(self) -> Rows:
         """Begin an episode everywhere; drop running episodes without a record, and use their numbers again."""
@@ -270,26 +260,15 @@ class GymnasiumVector:
         self._scores[env].add(row.reward)
         return row
 
-    def _finish(self, env: int, end: str) -> EpisodeRecord:
-        record = self._scores[env].record(env, self._episodes[env], end)
-        self._scores[env] = EpisodeScore(1)
-        self._episodes[env] += 1
-        return record
-
     def snapshot(self) -> Arrays:
         """Return `rows.*` [E, ...], `episodes` [E] and `starts` [2] int64: the seed, and how often it was used."""
-        arrays: Arrays = {f"rows.{name}": array for name, array in Rows.stack(self._rows)._asdict().items()}
-        arrays["episodes"] = np.array(self._episodes, np.int64)
-        return arrays | {"starts": np.array([self._seed, self._starts], np.int64)}
+        return super().snapshot() | {"starts": np.array([self._seed, self._starts], np.int64)}
 
     def restore(self, arrays: Arrays) -> Restored:
         """Cut off the episodes that were running, and let the next step begin others."""
-        if len(arrays["episodes"]) != self.count:
-            raise ValueError(f"a snapshot of {len(arrays['episodes'])} environments for a vector of {self.count}")
-        self._episodes = arrays["episodes"].tolist()
+        self._restore_rows(arrays)
         self._seed, self._starts = arrays["starts"].tolist()
-        rows = Rows(**section(arrays, "rows."))
-        self._rows = [rows.row(env)._replace(step_type=StepType.LAST) for env in range(self.count)]
+        self._rows = [row._replace(step_type=StepType.LAST) for row in self._rows]
         self._first = self._begin()
         why = f"{self._made.name} cannot be continued: a vector environment saves no state"
         return Restored(Rows.stack(self._rows), (why,) * self.count)

@@ -35,8 +35,6 @@ class BinaryTree:
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"a tree needs a leaf, not {capacity}")
         self.capacity = capacity
         self._first = 1 << max(0, capacity - 1).bit_length()  # node of leaf 0
         self._nodes: Array = np.zeros(2 * self._first)
@@ -72,8 +70,6 @@ class BinaryTree:
 
     def sample(self, values: Tensor) -> Tensor:
         """Find the leaves [B], int64, as `SegmentTree.sample`; one of priority 0 is never found."""
-        if values.dim() != 1:
-            raise ValueError(f"values {tuple(values.shape)} must be [B]")
         self._check_total()
         return torch.from_numpy(_search(self._nodes, self._first, values.to(torch.float64).numpy()))
 
@@ -97,8 +93,6 @@ class BinaryTree:
         return DrawnFromGroups(torch.from_numpy(found), torch.from_numpy(ratios), torch.from_numpy(numbers))
 
     def _draw(self, batch_size: int, generator: torch.Generator | None, groups: Array, size: int) -> Any:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be positive, not {batch_size}")
         offsets = torch.rand(batch_size, generator=generator, dtype=torch.float64)  # [B]
         self._check_total()
         return _stratified(self._nodes, self._first, offsets.numpy(), groups, size)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rainbow_iqn_apex.memory.mixture.pool import Pool, Sequences
-from rainbow_iqn_apex.memory.mixture.spec import COSINE, DISTANCES, P_NORM, Sampling
+from rainbow_iqn_apex.memory.mixture.spec import COSINE, P_NORM, Sampling
 from rainbow_iqn_apex.memory.rows import StepType
 
 
@@ -56,16 +56,7 @@ def distance(name: str, reference: Tensor, present: Tensor, learnable: Tensor, p
 
     Returns:
         [B] float32.
-
-    Raises:
-        ValueError: the shapes do not fit, or there is no such distance.
     """
-    if reference.dim() != 3 or reference.shape != present.shape:
-        raise ValueError(f"features {tuple(reference.shape)} and {tuple(present.shape)} must both be [T, B, F]")
-    if learnable.shape != present.shape[:2]:
-        raise ValueError(f"learnable {tuple(learnable.shape)} must be [T, B] of features {tuple(present.shape)}")
-    if name not in DISTANCES:
-        raise ValueError(f"there is no distance {name!r}")
     if name == P_NORM:
         rows = p_norm(reference, present, p)  # [T, B]
     else:

@@ -51,22 +51,9 @@ def select(strategy: int, distances: Tensor, times_sampled: Tensor, n: int) -> T
     ⌊i C / n⌋. Of equal candidates the first counts. No candidate is chosen twice unless there are fewer than n: then
     each is chosen ⌊n / C⌋ times or once more, where strategies 1 and 3 give the surplus to those that come first.
 
-    Args:
-        strategy: 1 to 4.
-        distances: [C] float, C >= 1.
-        times_sampled: [C] int64.
-        n: 1 at least.
-
-    Returns:
-        [n] int64 in [0, C).
-
-    Raises:
-        ValueError: a shape does not fit, there is no candidate, or no such strategy.
+    Distances [C] float and the times that each was sampled [C] int64 give [n] int64 in [0, C), where C and n are 1 at
+    least.
     """
-    if distances.dim() != 1 or distances.shape != times_sampled.shape or not len(distances):
-        raise ValueError(f"distances {tuple(distances.shape)} and counts {tuple(times_sampled.shape)} must be [C]")
-    if strategy not in (1, 2, 3, 4) or n < 1:
-        raise ValueError(f"there is no strategy {strategy} for {n} sequences")
     order = distances.argsort(stable=True)  # [C]
     places, ranks = (torch.arange(count, device=order.device) for count in (n, len(order)))  # [n], [C]
     starts = places * len(order) // n  # [n]

@@ -91,13 +91,3 @@ def test_draws_are_even() -> None:
     ):
         with pytest.raises(AssertionError):
             check_draws(mutation)
-
-
-def test_what_cannot_be_chosen_from_is_refused() -> None:
-    none = torch.zeros(0)
-    for distances, times in ((none, none.long()), (torch.zeros(3), torch.zeros(2)), (torch.zeros(2, 2), none)):
-        with pytest.raises(ValueError, match=r"must be \[C\]"):
-            select(1, distances, times, 2)
-    for strategy, n in ((0, 2), (5, 2), (1, 0)):
-        with pytest.raises(ValueError, match="no strategy"):
-            select(strategy, torch.zeros(3), torch.zeros(3, dtype=torch.int64), n)
