@@ -175,24 +175,6 @@ class Replay(RememberingBuffer):
             self._largest.copy_(largest)
         super().restore(checkpoint, newest)
 
-    def check_valid(self) -> None:
-        """Raise ValueError if the tree, the chunks' names and the ring disagree."""
-        self._tree.check_valid()
-        leaves = self._tree.get(torch.arange(self.slots * self.spec.samples, device=self.device))
-        kinds = self.ring.rows["step_type"].reshape(self.slots, self.spec.window).cpu().numpy()
-        learnable = np.stack([self.spec.learnable(step_type) for step_type in kinds])
-        learnable[[chunk_id is None for chunk_id in self._ids]] = False
-        if np.any(leaves.cpu().numpy()[~learnable.ravel()] != 0):
-            raise ValueError("a LAST row or an empty slot has a priority")
-        held = list(self._held())
-        if len(held) != self._filled:
-            raise ValueError(f"{self._filled} chunks counted, {len(held)} held")
-        steps = [self.spec.steps(kinds[slot]) for slot, chunk_id in enumerate(self._ids) if chunk_id is not None]
-        if sum(steps) != self.steps:
-            raise ValueError(f"{self.steps} agent steps counted, {sum(steps)} held")
-        if len(set(held)) != len(held):
-            raise ValueError("a chunk is held twice")
-
     def _held(self) -> Iterable[ChunkId]:
         return (chunk_id for chunk_id in self._ids if chunk_id is not None)
 

@@ -32,8 +32,8 @@ class SegmentTree:
 
     Nothing here loops over a batch, and shapes alone decide what runs, so one code serves CPU and GPU; on a CPU
     `BinaryTree` is faster. Values are not checked: on a GPU each check would wait for the device, and could not be
-    captured in a CUDA graph. Bad priorities and an empty tree go unnoticed until `check_valid`: draws then make no
-    sense, but stay inside the tree. Indices and values are expected on the tree's device; a node has F = `fan_out`
+    captured in a CUDA graph. Bad priorities and an empty tree go unnoticed: draws then make no sense, but stay inside
+    the tree. Indices and values are expected on the tree's device; a node has F = `fan_out`
     children.
     """
 
@@ -118,25 +118,6 @@ class SegmentTree:
     def tensors(self) -> list[Tensor]:
         """Return what `set` changes, no copies."""
         return [self._root, *self._levels]
-
-    def check_valid(self) -> None:
-        """Recompute everything; waits for the device.
-
-        Raises:
-            ValueError: a priority is negative, infinite or NaN, the padding is not empty, or a sum differs from that
-                of its children by more than the rounding of one summation.
-        """
-        leaves = self._levels[-1]
-        if not bool(((leaves >= 0) & (leaves < torch.inf)).all()):
-            raise ValueError("a priority is negative, infinite or NaN")
-        if bool(leaves.view(-1)[self.capacity :].any()):
-            raise ValueError("a leaf beyond the capacity has a priority")
-        for depth in reversed(range(len(self._levels))):
-            sums, exact = self._sums[depth], self._levels[depth].sum(1)  # [nodes]
-            wrong = ~((sums - exact).abs() <= 1e-13 * exact)  # [nodes] also true where a sum is NaN
-            if bool(wrong.any()):
-                node = int(wrong.nonzero()[0])
-                raise ValueError(f"level {depth}: node {node} holds {sums[node]}, its children {exact[node]}")
 
 
 def _prefix_sums(children: Tensor, nodes: Tensor) -> Tensor:

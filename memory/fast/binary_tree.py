@@ -105,23 +105,6 @@ class BinaryTree:
         """Return what `set` changes, no copies."""
         return [torch.from_numpy(self._nodes)]
 
-    def check_valid(self) -> None:
-        """Recompute everything.
-
-        Raises:
-            ValueError: a priority is negative, infinite or NaN, the padding is not empty, or a sum is not that of its
-                children.
-        """
-        if not bool(((self._leaves >= 0) & (self._leaves < np.inf)).all()):
-            raise ValueError("a priority is negative, infinite or NaN")
-        if self._nodes[self._first + self.capacity :].any():
-            raise ValueError("a leaf beyond the capacity has a priority")
-        exact = self._nodes[2::2] + self._nodes[3::2]
-        wrong = np.flatnonzero(self._nodes[1 : self._first] != exact)
-        if len(wrong):
-            node = int(wrong[0]) + 1
-            raise ValueError(f"node {node} holds {self._nodes[node]}, its children {exact[node - 1]}")
-
 
 @compiled()
 def _write(nodes: Any, first: int, capacity: int, indices: Any, values: Any) -> tuple[int, int]:

@@ -330,16 +330,6 @@ class Mixture(Buffer):
             for table in self._tables:
                 table.forget(gone)
 
-    def check_valid(self) -> None:
-        """Raise ValueError if references, tables and pool disagree."""
-        referred = [*self._queue.references(), *(slot for table in self._tables for slot in table.references())]
-        self._pool.check_valid(referred)
-        for table in self._tables:
-            table.check_valid()
-        waiting = list(self._queue.waiting)
-        if len(set(waiting)) != len(waiting) or len(self._queue) > self.slots:
-            raise ValueError("a sequence waits twice, or more wait than there is room for")
-
 
 def _check_places(places: Tensor, below: int, what: str) -> None:
     if not ((places >= 0) & (places < below)).all() or len(set(places.tolist())) != len(places):

@@ -108,22 +108,6 @@ class Pool:
         """Return slots as a tensor [B] int64 on the pool's device."""
         return torch.tensor([int(slot) for slot in slots], dtype=torch.int64, device=self.device)
 
-    def check_valid(self, referred: Iterable[int]) -> None:
-        """Raise ValueError unless `referred`, every reference that is held, and all that is kept here agree."""
-        counted = np.bincount(np.fromiter(referred, np.int64), minlength=self.size)
-        if len(counted) > self.size or np.any(counted != self.references):
-            raise ValueError(f"the pool counts other references than there are: {self.references} for {counted}")
-        used = {slot for slot, chunk_id in enumerate(self.ids) if chunk_id is not None}
-        if used != set(np.flatnonzero(counted).tolist()) or sorted(self._free) != sorted({*range(self.size)} - used):
-            raise ValueError("a slot without a reference is in use, or one with a reference is free")
-        if len({self.ids[slot] for slot in used}) != len(used):
-            raise ValueError("a sequence is held twice")
-        if {slot: self.ids[slot] for slot in used if not self.here[slot]} != {s: i for i, s in self.awaited.items()}:
-            raise ValueError("a slot is reserved for a sequence that is here, or for none")
-        here = np.flatnonzero(self.here)
-        if not np.array_equal(self._ring.generation.cpu().numpy()[here], self.numbers[here]):
-            raise ValueError("a slot holds the rows of another sequence")
-
 
 class Given(NamedTuple):
     """Holds what a batch has taken of the queue; its tensor of versions identifies it, so nothing waits for a GPU."""
@@ -184,10 +168,6 @@ class WaitingLine:
         for slot in slots & {*self.waiting}:
             self.waiting.remove(slot)
             self._pool.release(slot)
-
-    def references(self) -> list[int]:
-        """Return the slots of all that waits and all that was given."""
-        return [*self.waiting, *(slot for given in self._given for slot in given.slots)]
 
     def _find(self, versions: Tensor) -> Given | None:
         """Remove and return what a batch with this very tensor has taken."""

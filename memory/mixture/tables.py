@@ -116,12 +116,6 @@ class Table:
         held: list[int] = self.slots[self.slots >= 0].tolist()
         return held
 
-    def check_valid(self) -> None:
-        """Raise ValueError if a sequence stands in a wrong place."""
-        (positions,) = np.nonzero(self.slots >= 0)
-        if np.any(self._pool.numbers[self.slots[positions]] % self.capacity != positions):
-            raise ValueError("a sequence does not stand in its place of the ring")
-
     def _here(self) -> Tensor:
         return torch.from_numpy(self.here()).to(self._pool.device)  # [positions]
 
@@ -185,20 +179,6 @@ class PrioritisedTable(Table):
         priorities = self.priorities().tolist()
         held = ((position, int(slot)) for position, slot in enumerate(self.slots) if slot >= 0)
         return {slot: self._reserved.get(slot, priorities[position]) for position, slot in held}
-
-    def check_valid(self) -> None:
-        """Raise ValueError if the tree, the numbers and the slots disagree."""
-        super().check_valid()
-        self.tree.check_valid()
-        drawn = np.zeros(self.capacity, np.bool_)
-        drawn[self.here()] = True
-        if np.any((self.priorities().cpu().numpy() > 0) != drawn):
-            raise ValueError("a priority is 0 where a sequence is, or another number where none is")
-        numbers = np.where(self.slots >= 0, self._pool.numbers[self.slots], -1)
-        if not np.array_equal(self._numbers.cpu().numpy(), numbers):
-            raise ValueError("a prioritised sequence goes by another number")
-        if not self._reserved.keys() <= set(self._pool.awaited.values()):
-            raise ValueError("a priority is reserved for a sequence that is not awaited")
 
     def _set(self, position: int, priority: Tensor) -> None:
         place = torch.tensor([position], device=self._pool.device)
@@ -275,16 +255,6 @@ class EliteTable(AttentiveTable):
             return oldest
         rivals = here[draw(len(here), min(_RIVALS, len(here)), self._generator)]
         return int(rivals[self._features.changes(self._slots_at(rivals)).argmax()])
-
-    def check_valid(self) -> None:
-        """Raise ValueError if a sequence is held twice, or stands in a wrong place, or a count is negative."""
-        held = self.slots[self.slots >= 0]
-        if len(set(held.tolist())) != len(held):
-            raise ValueError("an elite table holds a sequence twice")
-        if not self._settings.elite_insertion:
-            super().check_valid()
-        if bool((self.sampled < 0).any()):
-            raise ValueError("a sequence was sampled less than never")
 
 
 def most_measured(mix: tuple[TableSpec, ...], batch_size: int, settings: Sampling) -> int:

@@ -17,6 +17,7 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.trainers import Turn, make_trainer
+from tests.memory.valid import check_valid
 from tests.specs import discrete
 
 NUMBERS, BATCH, SEQUENCES = 60_000, 16, 48
@@ -62,7 +63,7 @@ def main(megabytes: int) -> None:
             break
         turns = [Turn(0.1, 1) for _ in buffer.next_steps(args.queue_size)]
         trainer(turns)
-        buffer.check_valid()
+        check_valid(buffer)
     print("learned", *learned)
 
 

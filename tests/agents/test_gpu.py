@@ -24,6 +24,7 @@ from rainbow_iqn_apex.programs.learner.trainers import PARTS, EagerTrainer, Grap
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments
 from tests.agents.test_gpu_trace import RECORDED, agent_in, tensors_in
+from tests.memory.valid import check_valid
 from tests.programs.test_trainers import turns
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -46,7 +47,7 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
     updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
     assert isinstance(updates, GraphTrainer if place == "cuda" else EagerTrainer)
     losses = [metrics["loss"].item() for metrics in updates(turns([0.4] * 400))]
-    replay.check_valid()
+    check_valid(replay)
     assert sum(losses[-100:]) < sum(losses[:100])  # Rainbow's loss falls slowly: 2.421 and 2.402, each draw +- 0.03
     assert len(set(losses)) > 380, "every update draws anew"
 
@@ -62,7 +63,7 @@ def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
         replay.add(ChunkId(1, number), chunk)
     before = replay.checkpoint().priorities[-10:].clone()
     updates(turns([0.6] * 50))
-    replay.check_valid()
+    check_valid(replay)
     after = replay.checkpoint().priorities[-10:]
     assert after.isfinite().all()
     assert not torch.equal(after, before), "they were sampled"

@@ -44,6 +44,7 @@ from tests.fuzz.inference_targets import inference_targets
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
 from tests.fuzz.redis_targets import redis_targets
 from tests.fuzz.target import Target
+from tests.memory.valid import check_valid
 from tests.specs import discrete
 
 CPU = torch.device("cpu")
@@ -116,7 +117,7 @@ def _messages(args: options.Args) -> Target:
         if isinstance(message, Chunk):
             replay.add(ChunkId(0, next(sequence)), message)
             if replay._tree.total and replay.inserted % 50 == 0:
-                replay.check_valid()
+                check_valid(replay)
                 weights = replay.sample(4, 0.5).weights
                 assert weights is not None and weights.isfinite().all()
         elif isinstance(message, Episode):
@@ -160,7 +161,7 @@ def _sequences(words: str) -> Target:
                 assert all(metric.isfinite() for metric in update.metrics.values())
                 buffer.learned(batch, update.priorities)
                 if isinstance(buffer, Mixture):
-                    buffer.check_valid()
+                    check_valid(buffer)
 
     for message in said:
         use(message)
@@ -263,12 +264,12 @@ def _mixture_snapshots(path: Path) -> Target:
         return mixture
 
     def use(mixture: Mixture) -> None:
-        mixture.check_valid()
+        check_valid(mixture)
         add(mixture, [number for number in range(len(chunks)) if number % 2 and mixture.remembers(ChunkId(0, number))])
         mixture.forget({0: len(chunks)})
-        mixture.check_valid()
+        check_valid(mixture)
         add(mixture, range(len(chunks), len(chunks) + 40))
-        mixture.check_valid()
+        check_valid(mixture)
         mixture.checkpoint()
 
     good = make()

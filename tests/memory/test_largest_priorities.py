@@ -11,6 +11,7 @@ from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.replay import Replay
 from tests.conftest import random_rows
 from tests.memory.test_replay import CPU, SPECS, Sent, make_chunks
+from tests.memory.valid import check_valid
 from tests.specs import discrete
 
 SPEC = SPECS["rainbow"]
@@ -58,7 +59,7 @@ def test_new_samples_get_the_largest_priority_so_far() -> None:
     assert replay.checkpoint().priorities.max() < 6
     replay.add(third.id, third.chunk)
     assert set(newest(replay)) <= {0.0, 6.0}
-    replay.check_valid()
+    check_valid(replay)
 
 
 def test_a_restored_replay_goes_on_with_the_same_one() -> None:

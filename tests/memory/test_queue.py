@@ -15,6 +15,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from tests.conftest import random_rows
 from tests.memory.test_replay import make_chunks as chunks_of
+from tests.memory.valid import check_valid
 from tests.specs import discrete
 
 SPEC = ChunkSpec(
@@ -134,7 +135,7 @@ def test_a_replay_without_priorities_draws_every_sample_equally_often() -> None:
     entries = make_chunks(spec, 20)
     for entry in entries:
         replay.add(*entry)
-    replay.check_valid()
+    check_valid(replay)
     counts: dict[bytes, int] = {}
     for _ in range(400):
         batch = replay.sample(50, 0.3)

@@ -14,6 +14,7 @@ from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 from tests.conftest import Moment, random_rows, window_of
+from tests.memory.valid import check_valid
 from tests.specs import discrete
 
 OUT = (("q", Field((2,), "float32")),)
@@ -112,7 +113,7 @@ class Model:
         np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-5)
 
     def check(self, replay: Replay) -> None:
-        replay.check_valid()
+        check_valid(replay)
         checkpoint = replay.checkpoint()
         ids, priorities = checkpoint.ids, checkpoint.priorities
         assert sorted(map(tuple, ids.tolist())) == sorted(sent.id for sent in self.held)
@@ -178,7 +179,7 @@ def restart(replay: Replay, model: Model, kind: type[Replay], capacity: int, rng
     for part in (int(rng.integers(len(held))), len(held)):  # stopped before all have come, and resumed once more
         successor = kind(model.spec, discrete((2, 3), "uint8", 18), capacity, torch.Generator().manual_seed(1), CPU)
         successor.restore(checkpoint, dict.fromkeys(range(10), 10**6))
-        successor.check_valid()
+        check_valid(successor)
         for count, sent in enumerate(model.held[:part]):
             assert successor.steps == model.steps(model.held[:count])
             assert successor.remembers(sent.id)

@@ -14,6 +14,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, Sent, make_chunks, make_replay
+from tests.memory.valid import check_valid
 
 
 def filled(count: int, slots: int = 4) -> tuple[Replay, list[Sent]]:
@@ -92,7 +93,7 @@ def test_an_empty_replay_says_so() -> None:
     replay, chunks = filled(0)
     assert (replay.steps, replay.oldest()) == (0, {})
     assert len(replay.checkpoint().ids) == 0
-    replay.check_valid()
+    check_valid(replay)
     with pytest.raises(RunError, match="nothing"):
         replay.sample(3, 0.5)
     blank = chunks[0].chunk
@@ -104,7 +105,7 @@ def test_an_empty_replay_says_so() -> None:
 def test_check_valid_notices_damage() -> None:
     for damage in range(5):
         replay, _ = filled(6)
-        replay.check_valid()
+        check_valid(replay)
         if damage == 0:
             replay._filled += 1
         elif damage == 1:
@@ -116,7 +117,7 @@ def test_check_valid_notices_damage() -> None:
         else:
             replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
         with pytest.raises(ValueError, match=r"held|LAST"):
-            replay.check_valid()
+            check_valid(replay)
 
 
 def test_chunks_that_redis_has_lost_are_not_waited_for() -> None:

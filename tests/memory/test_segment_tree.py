@@ -17,6 +17,7 @@ from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
 from tests.memory.trees import Make, binary, each_host_tree, each_tree, filled, find, some_priorities
+from tests.memory.valid import check_valid
 
 
 def brent_kung(children: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ def check_run(make: Make, run: tuple[int, int, list[list[tuple[int, int]]]], dev
         indices, values = (np.array(column) for column in zip(*pairs, strict=True))
         tree.set(torch.from_numpy(indices).to(device), torch.from_numpy(values).to(device))
         reference.set(indices, values)
-        tree.check_valid()
+        check_valid(tree)
         np.testing.assert_array_equal(tree.get(torch.arange(capacity, device=device)).cpu(), reference.values)
         assert tree.total.item() == reference.total()
         if reference.total() > 0:
@@ -251,7 +252,7 @@ def check_drift(make: Make, updates: int) -> None:
     leaves = torch.arange(700)
     tree.set(leaves, tree.get(leaves).clamp(max=1e-3))
     assert tree.total.item() == pytest.approx(math.fsum(tree.get(leaves).tolist()), rel=1e-13)
-    tree.check_valid()
+    check_valid(tree)
 
 
 @pytest.mark.slow

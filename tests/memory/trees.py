@@ -9,6 +9,7 @@ import torch
 from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
+from tests.memory.valid import check_valid
 
 Tree = SegmentTree | BinaryTree
 Make = Callable[..., Tree]
@@ -36,7 +37,7 @@ def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> Tr
     tree = make(len(priorities), **options)
     device = tree.total.device
     tree.set(torch.arange(len(priorities), device=device), torch.from_numpy(priorities).to(device))
-    tree.check_valid()
+    check_valid(tree)
     return tree
 
 

@@ -15,6 +15,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.trainers import PARTS, GraphRecorder, GraphTrainer, Metrics, Turn, Work
 from tests.agents import sequences, test_agents
+from tests.memory.valid import check_valid
 
 pytestmark = pytest.mark.usefixtures("one_thread", "memory_of_a_gpu")
 CPU = torch.device("cpu")
@@ -128,7 +129,7 @@ def assert_same(both: Learning, metrics: list[Metrics], name: str) -> None:
         assert found.keys() == made.keys()
         assert all(torch.equal(found[key], made[key]) for key in made)
     assert all(torch.equal(a, b) for a, b in zip(state_of(both), state, strict=True))
-    both.replay.check_valid()
+    check_valid(both.replay)
 
 
 @every_agent

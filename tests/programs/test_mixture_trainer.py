@@ -18,6 +18,7 @@ from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, Tags
 from rainbow_iqn_apex.programs.learner.gauges import summary
 from rainbow_iqn_apex.programs.learner.trainers import MixtureTrainer, Turn, lag, make_trainer
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
+from tests.memory.valid import check_valid
 from tests.processes import Ended, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,7 +49,7 @@ def turns(buffer: Mixture) -> list[Turn]:
 def trained(trainer: Any, agent: Any, buffer: Mixture) -> dict[str, torch.Tensor]:
     while made := turns(buffer):
         assert len(trainer(made)) == len(made)
-        buffer.check_valid()
+        check_valid(buffer)
     return dict(agent.network.state_dict())
 
 

@@ -27,6 +27,7 @@ from tests.memory.mixture.sequences import (
     make_mixture,
     make_sent,
 )  # fmt: skip
+from tests.memory.valid import check_valid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SETTINGS = [Sampling(annealed_over=15, strategy=strategy, elite_insertion=strategy > 2) for strategy in (1, 2, 3, 4)]
@@ -75,7 +76,7 @@ class Model:
             assert max(often.values()) <= -(-len(numbers) // held), "a duplicate, although there are enough"
 
     def check(self, mixture: Mixture) -> None:
-        mixture.check_valid()
+        check_valid(mixture)
         assert mixture.room == 12 - len(self.waiting)
         fresh = self.waiting[: counts(self.mix, mixture.batch_size)[0]]
         assert mixture.ready() == (len(fresh) == counts(self.mix, mixture.batch_size)[0])
@@ -109,7 +110,7 @@ def check_random_operations(mix: str, seed: int, kind: type[Mixture] = Mixture) 
             mixture.shrink()
         if not taken:
             model.check(mixture)
-        mixture.check_valid()
+        check_valid(mixture)
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -197,15 +198,15 @@ def test_a_full_queue_drops_its_oldest_and_tables_keep_it() -> None:
     assert mixture.oldest() == {
         actor: min(sent.id.sequence for sent in learnable if sent.id.actor == actor) for actor in (0, 1)
     }
-    mixture.check_valid()
+    check_valid(mixture)
     for _ in range(12):  # what was given makes room first
         mixture.add(*make_sent(np.random.default_rng(1), 0, 1000 + _))
-    mixture.check_valid()
+    check_valid(mixture)
     waiting = list(mixture._queue.waiting)
     mixture.put_back([batch])
     assert list(mixture._queue.waiting) == waiting, "given up meanwhile"
     mixture.learned(batch, None)
-    mixture.check_valid()
+    check_valid(mixture)
 
 
 def test_batches_shrink_with_whole_shares() -> None:

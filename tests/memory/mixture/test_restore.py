@@ -16,6 +16,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import Sampling
 from tests.memory.mixture.sequences import BATCHES, MIXES, Sent, Stream, assert_same_batch, make_mixture, make_sent
+from tests.memory.valid import check_valid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SETTINGS = [
@@ -60,7 +61,7 @@ def read_again(mixture: Mixture, sent: list[Sent], rng: np.random.Generator, sha
             room = mixture.room
             mixture.add(chunk_id, chunk)
             assert mixture.room == room and not mixture.remembers(chunk_id)
-        mixture.check_valid()
+        check_valid(mixture)
 
 
 def check_restart(mix: str, seed: int, kind: type[Mixture] = Mixture) -> None:
@@ -74,7 +75,7 @@ def check_restart(mix: str, seed: int, kind: type[Mixture] = Mixture) -> None:
     for share in (float(rng.uniform(0, 0.9)), 1.0):  # stopped before all have come, and resumed once more
         successor = make_mixture(MIXES[mix], BATCHES[mix], kind, settings)
         successor.restore(checkpoint, dict(NEWEST))
-        successor.check_valid()
+        check_valid(successor)
         assert successor.oldest() == oldest and successor.inserted == mixture.inserted
         assert len(successor._pool.awaited) == len(checkpoint.ids)
         read_again(successor, stream.sent, rng, share)
@@ -179,21 +180,21 @@ def test_what_is_lost_leaves_a_valid_mixture(seed: int, how: str) -> None:
     middle = {actor: int(checkpoint.ids[checkpoint.ids[:, 0] == actor, 1].median()) for actor in (0, 1)}
     successor = make_mixture(MIXES["all"], 14, settings=SETTINGS[seed % 4])
     successor.restore(checkpoint, {"beyond the newest": middle, "all": {0: 0, 1: 0}}.get(how, dict(NEWEST)))
-    successor.check_valid()
+    check_valid(successor)
     if how == "forgotten":
         successor.forget(middle)
-        successor.check_valid()
+        check_valid(successor)
         assert all(chunk_id.sequence > middle[chunk_id.actor] for chunk_id in filter(None, successor._pool.ids))
     late = [make_sent(rng, actor, LATER + number) for actor in (0, 1) for number in range(20)]
     for number, (chunk_id, chunk) in enumerate(late[::2]):  # before what is remembered
         if number % 3 == 0 and successor.ready():
             successor.learned(successor.sample(None), torch.ones(14))
         successor.add(chunk_id, chunk)
-        successor.check_valid()
+        check_valid(successor)
     read_again(successor, stream.sent, rng)
     assert not successor._pool.awaited
     play(successor, Stream(77, 2 * LATER), rng, 40)
-    successor.check_valid()
+    check_valid(successor)
 
 
 def test_a_table_that_has_lost_all_repeats_what_is_fresh() -> None:
@@ -216,7 +217,7 @@ def test_awaited_sequences_are_dropped_by_a_full_queue() -> None:
     stream = Stream(30, LATER)
     while sum(sent.learnable for sent in stream.sent) < 12:
         successor.add(*stream.next())
-        successor.check_valid()
+        check_valid(successor)
     assert not successor._pool.awaited and successor.room == 0
 
 

@@ -13,6 +13,7 @@ from rainbow_iqn_apex.memory.mixture.tables import EliteTable, PrioritisedTable
 from rainbow_iqn_apex.memory.rows import Array, StepType
 from tests.ground_truth import mixture as truth
 from tests.memory.mixture.sequences import SPEC, Sent, Stream, make_mixture, measure
+from tests.memory.valid import check_valid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,7 +127,7 @@ def test_elite_insertion_overwrites_what_has_changed_most(newest_wins: bool) -> 
         for _ in range(80):
             sent = stream.next()
             mixture.add(*sent)
-            mixture.check_valid()
+            check_valid(mixture)
             if not sent.learnable:
                 continue
             if len(held) == 6:
@@ -149,7 +150,7 @@ def test_draws_are_proportional_to_priorities() -> None:
         held = torch.arange(4, 14)
         priorities = torch.linspace(0.5, 5, 10, dtype=torch.float64)
         mixture.learned(batch._replace(generations=torch.arange(14)), torch.cat((torch.full((4,), 99.0), priorities)))
-        mixture.check_valid()
+        check_valid(mixture)
         often = Counter(number for _ in range(400) for number in drawn(mixture))
         for number, priority in zip(held.tolist(), priorities.tolist(), strict=True):
             share = priority**exponent / float((priorities**exponent).sum())
@@ -178,7 +179,7 @@ def test_new_sequences_have_the_largest_priority_and_overwritten_ones_are_left_a
     assert table.priorities()[1] == 4, "the largest of those held at their time"
     some = mixture.priorities(3)
     assert some is not None and some.tolist() == [3.0, 4.0, 1.0]
-    mixture.check_valid()
+    check_valid(mixture)
 
 
 def test_a_young_table_repeats_what_it_has() -> None:
