@@ -24,7 +24,7 @@ from benchmarks.workloads import ATARI, CPU, update_work
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import share_of
-from rainbow_iqn_apex.programs.learner.world import join
+from rainbow_iqn_apex.programs.learner.world import RoundState, join
 from rainbow_iqn_apex.programs.process import prepare_processor
 
 _LEARNERS = (1, 2)
@@ -84,10 +84,10 @@ def _whole_run(learners: int, steps: int) -> float:
 
 def _learn(updates: int) -> None:
     """Make updates as one of torchrun's learners; the first one prints how fast."""
-    team = join(os.environ, CPU)
-    settings = share_of(options.parse(_SETTINGS, "launch_learner.py", ""), team)
+    world = join(os.environ, CPU)
+    settings = share_of(options.parse(_SETTINGS, "launch_learner.py", ""), world.size)
     torch.set_num_threads(settings.learner_threads)
-    agent = make_agent(settings, ATARI, CPU, learns=True, seed=1, ranks=team)
+    agent = make_agent(settings, ATARI, CPU, learns=True, seed=1, ranks=world)
     update = update_work(agent, settings, _CHUNKS)
     for _ in range(_WARM_UP):
         update()
@@ -97,8 +97,8 @@ def _learn(updates: int) -> None:
     took, used = time.perf_counter() - start, time.process_time() - used
     if os.environ["RANK"] == "0":
         print(f"{updates / took:.2f} updates/s, {1000 * used / updates:.2f} ms each", flush=True)
-    team.total(0)  # nobody leaves while another one still learns
-    team.leave()
+    world.sync(RoundState())  # nobody leaves while another one still learns
+    world.leave()
 
 
 if __name__ == "__main__":

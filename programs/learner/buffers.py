@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.mixture.spec import longest_held, most_chunks
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.options.agent_options import least_rows, preset_of
-from rainbow_iqn_apex.programs.learner.world import SINGLE, Team
+from rainbow_iqn_apex.programs.learner.world import ALONE, World
 
 _SIZES = frozenset({"memory_capacity", "nb_actor", "nb_env_per_actor"})
 
@@ -54,29 +54,29 @@ def few_rows(args: Args, agent: Learnable) -> str:
     )
 
 
-def share_of(args: Args, team: Team) -> Args:
-    """Return the settings of one learner's buffer and batch; raises UserError for what several cannot divide."""
-    if team.size == 1:
+def share_of(args: Args, ranks: int) -> Args:
+    """Return the settings of each of so many ranks; raises UserError for what they cannot divide."""
+    if ranks == 1:
         return args
     divided = {"nb_actor": args.nb_actor, "memory_capacity": args.memory_capacity, "batch_size": args.batch_size}
     for name, value in divided.items():
-        if value % team.size and name not in args.own.UNUSED:
-            raise UserError(f"{flag_of(name)}: {value} cannot be divided among {team.size} learners; give a multiple")
-    batch, start = args.batch_size // team.size, -(-args.learn_start // team.size)
-    own = replace(args, memory_capacity=args.memory_capacity // team.size, batch_size=batch, learn_start=start)
-    if errors := args.own.size_errors(args.nb_env // team.size, batch):
-        raise UserError(f"{errors[0]} (in each of {team.size} learners)")
+        if value % ranks and name not in args.own.UNUSED:
+            raise UserError(f"{flag_of(name)}: {value} cannot be divided among {ranks} learners; give a multiple")
+    batch, start = args.batch_size // ranks, -(-args.learn_start // ranks)
+    own = replace(args, memory_capacity=args.memory_capacity // ranks, batch_size=batch, learn_start=start)
+    if errors := args.own.size_errors(args.nb_env // ranks, batch):
+        raise UserError(f"{errors[0]} (in each of {ranks} learners)")
     return own
 
 
 def make_buffer(
-    args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator, team: Team = SINGLE
+    args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator, world: World = ALONE
 ) -> Buffer:
     """Make the buffer that the agent needs, on the generator's device; `memory_capacity` as `capacity` returns it."""
     rows, place = args.memory_capacity, generator.device
     if agent.buffer == "replay":
         start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
-        least = team.least if team.size > 1 else None
+        least = world.least if world.size > 1 else None
         return Replay(
             agent.spec, environment, rows, generator, place,
             learn_start=start, priority_weight=weights, least_of_all=least, new_at_largest=agent.new_at_largest,

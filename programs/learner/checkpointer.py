@@ -6,7 +6,7 @@
     checkpointer.resume(saved)
     checkpointer.save()
 
-Each rank of a run has a checkpointer, and all ranks call `resume`, `save`, `try_to_save` and `save_if_due` together.
+Each rank of a run has a checkpointer, and all ranks call `resume`, `save` and `try_to_save` together.
 What a rank holds for itself is its shard; rank 0 writes the shards of all, and what the run has once.
 """
 
@@ -44,9 +44,8 @@ from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
-from rainbow_iqn_apex.programs.learner.run import Run
+from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.trainers import Metrics
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 
 _INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 _RETRY_S = 60.0  # until files are written again after a failure
@@ -272,10 +271,10 @@ class Checkpointer:
         args = run.args
         self._args = args
         self._client = run.client
-        self._results = run.folder
+        self._results = run.results
         self._progress = run.progress
         self._limiter = run.limiter
-        self._team = run.team
+        self._world = run.world
         self._agent = agent
         self._buffer = buffer
         self._ingest = ingest
@@ -294,14 +293,16 @@ class Checkpointer:
 
     def resume(self, saved: SavedRun) -> bool:
         """Restore all but the agent's parts and `Progress`; returns whether Redis has lost nothing of any rank's."""
-        shard = saved.shards[self._team.rank]
+        shard = saved.shards[self._world.rank]
         restore_generator(self._buffer.generator, shard.replay_generator)
         if shard.generator is not None:
             restore_generator(self._agent.generator, shard.generator)
-        self._ingest.episodes.waiting = [*shard.episodes]
+        self._ingest.episodes = [*shard.episodes]
         is_lost = not self._ingest.resume(shard.counted)
         self._buffer.restore(shard.replay, self._ingest.counted)
-        is_whole = not self._team.total(int(is_lost))[0]
+        own = (is_lost, self._buffer.oldest())
+        ranks = self._world.exchange(own, tuple[bool, dict[int, int]])
+        is_whole = not any(lost for lost, _ in ranks)
         if self._publisher and self._results:
             self._publisher.load_state_dict(saved.published)
             self._results.resume(saved.logged, saved.path, again=self._limiter.synchronize and is_whole)
@@ -309,21 +310,19 @@ class Checkpointer:
             self._best_mean = saved.best_mean
             if not self._limiter.synchronize:  # in lockstep the run reaches the same means again
                 self._best_mean = max(self._best_mean, best_mean_of(self._best_path, self._progress.run_id))
-        oldest = self._team.exchange(self._buffer.oldest(), dict[int, int])
         self._files.newest = saved.path
-        self._files.needs = {actor: first for own in oldest for actor, first in own.items()}
+        self._files.needs = {actor: first for _, oldest in ranks for actor, first in oldest.items()}
         self._saved_at = self._buffer.inserted
         return is_whole
 
     # --- checkpoints ---
 
-    def save_if_due(self) -> None:
-        """Save from time to time, and before the log in Redis outgrows what the budget has counted."""
+    def is_due(self) -> bool:
+        """Return whether this rank asks for a checkpoint: now and then, and before its log outgrows its budget."""
         now = time.monotonic()
-        is_due = self._results is not None and now >= self._next
+        is_late = self._results is not None and now >= self._next
         turned_over = self._buffer.inserted - self._saved_at >= self._buffer.turnover  # see budget._LOG_SHARE
-        if self._team.total(int((is_due or turned_over) and now >= self._not_before))[0]:
-            self.try_to_save()
+        return (is_late or turned_over) and now >= self._not_before
 
     def try_to_save(self) -> None:
         """Save as `save`; an OSError only prints a line, see `try_to`."""
@@ -342,24 +341,26 @@ class Checkpointer:
     def _gather(self) -> _Gathered:
         """Return the shards of all ranks; raises RunError if their weights are not the same."""
         self._divergence.check()
-        if self._team.size > 1 and not self._limiter.synchronize:  # there no order of the log's lines has to be kept
-            self._ingest.episodes.share()
         own = {
             "counted": self._ingest.counted,
             "replay": msgspec.structs.asdict(self._buffer.checkpoint()),
             "replay_generator": self._buffer.generator.get_state(),
             "generator": self._agent.generator.get_state(),
-            "episodes": self._ingest.episodes.waiting,
+            "episodes": self._ingest.episodes,
         }
-        weights = snapshot.weights_hash(self._agent.model) if self._team.size > 1 else ""
-        found = self._team.gather_states({"shard": own, "weights": weights, "needs": self._ingest.needs()})
+        weights = snapshot.weights_hash(self._agent.model) if self._world.size > 1 else ""
+        found = self._world.gather_states({"shard": own, "weights": weights, "needs": self._ingest.needs()})
         if len({rank["weights"] for rank in found}) != 1:
             raise RunError(
                 "the learners' weights are not the same any more, so nothing is saved: start all again with the same "
                 "command, and they go on from the checkpoint; if it happens again, their machines compute differently"
             )
-        needs = {actor: first for rank in found for actor, first in rank["needs"].items()}
-        return _Gathered([rank["shard"] for rank in found], needs)
+        shards = [rank["shard"] for rank in found]
+        if self._world.size > 1 and not self._limiter.synchronize:  # no order of the log's lines has to be kept
+            self._ingest.log([record for shard in shards for record in shard["episodes"]])
+            for shard in shards:
+                shard["episodes"] = []
+        return _Gathered(shards, {actor: first for rank in found for actor, first in rank["needs"].items()})
 
     def _write(self, gathered: _Gathered, *, finished: bool = False, trims: bool = True) -> None:
         if self._results and self._publisher:

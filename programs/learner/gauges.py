@@ -33,9 +33,8 @@ from rainbow_iqn_apex.monitoring.view_model import score as describe_score
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.evaluation.settings import RULES
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
-from rainbow_iqn_apex.programs.learner.run import Run
+from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.trainers import LARGEST_LAG, Metrics
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.programs.process import RESULT
 from rainbow_iqn_apex.saber.results.summary import RecentScore, recent_score
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
@@ -69,10 +68,11 @@ class LearnerGauges:
         self._args = args = run.args
         self._buffer = buffer
         self._store = store
+        assert run.results, "rank 0 reads the gauges"
         self._results = run.results
         self._progress = progress = run.progress
         self._ingest = ingest
-        self._learners = run.team.size
+        self._learners = run.world.size
         self.received: dict[int, int] = {}
         self._shares = Shares(clock)
         self._tags = Tags()

@@ -1,8 +1,8 @@
 """Takes what actors and evaluation actors have sent into the replay and the logs.
 
-Several learners take episodes in, each of its own actors, and one writes the log. They keep episodes until all of them
-have taken in what an update waits for: in lockstep, a round. Then the learners' episodes are logged one learner after
-the other. An only learner logs its episodes at once.
+Several ranks take episodes in, each of its own actors, and rank 0 writes the log. They keep episodes until all of them
+have taken in what an update waits for: in lockstep, a round. Then the episodes are logged rank by rank, so the order of
+the log depends on no process's speed. An only rank logs its episodes at once.
 
 Messages of evaluation actors are validated and counted as those of actors are. The learner waits for none of them; a
 log that cannot be written, or messages that cannot be read from Redis, end no run.
@@ -29,8 +29,8 @@ from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Episode, Message, Record, decode_message
 from rainbow_iqn_apex.programs.learner.budget import chunk_bytes
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder, training_record
-from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.update_scheduler import Pace, bound_of_earlier
+from rainbow_iqn_apex.programs.learner.run import Run, bound_of_earlier
+from rainbow_iqn_apex.programs.learner.update_scheduler import Pace
 
 
 class MessageDecoder:
@@ -58,32 +58,6 @@ class MessageDecoder:
             raise ValueError(f"an environment beyond the {self._nb_env} of an actor")
 
 
-class Episodes:
-    """The finished episodes of a learner's actors."""
-
-    def __init__(self, run: Run) -> None:
-        self._results, self._progress, self._team = run.folder, run.progress, run.team
-        self.waiting: list[Record] = []  # that are not in the log; a checkpoint holds those of an interrupted round
-
-    def add(self, episodes: list[Episode]) -> None:
-        """Log finished episodes, now or with the next `share`."""
-        self.waiting += [episode.record for episode in episodes]
-        if self._team.size == 1:
-            self.share()
-
-    def share(self) -> None:
-        """Log what waits; all learners call this together."""
-        found = self._team.exchange(self.waiting, list[Record])
-        if self._results:
-            self._results.add_episodes([Episode(record) for own in found for record in own], self._progress.T_learner)
-        self.waiting = []
-
-    def settle(self, nb_actor: int) -> None:
-        """See `TrainingLog.settle`."""
-        if self._results:
-            self._results.log.settle(nb_actor)
-
-
 # What takes experience in yields about every second of a wait, so that the loop can do what must not wait so long.
 # After an error in between, close it: at its end it counts what it has taken.
 Waits = Generator[None, None, None]
@@ -97,13 +71,14 @@ class Ingest:
     """
 
     def __init__(self, run: Run, buffer: Buffer, pace: Pace, decode: Decoder, clock: LoopClock) -> None:
-        args, client, _, progress, limiter, stop, team = run
+        args, client, progress, limiter = run.args, run.client, run.progress, run.limiter
         self.counted: dict[int, int] = {}
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
         self._absent = client.absent
-        self.episodes = Episodes(run)
-        self._is_shared = team.size > 1
+        self.episodes: list[Record] = []  # not logged yet; a checkpoint holds those of an interrupted round
+        self._results = run.results
+        self._is_alone = run.world.size == 1
         self._progress = progress
         self._limiter = limiter
         self._pace = pace
@@ -112,7 +87,7 @@ class Ingest:
         self._earlier = bound_of_earlier(args, progress, limiter, client.record.t_actors, client.record.t_learner)
         self.reader = client.inbox(
             decode,
-            stop,
+            run.stop,
             self.bound,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
@@ -165,7 +140,7 @@ class Ingest:
         self.take_meanwhile()
         waiting = WaitReporter(self._pace.awaited, hint=self._absent)
         while not self._pace.may_update():
-            if self.reader.wait(waiting) or self._is_shared:  # the steps of others' actors may have come
+            if self.reader.wait(waiting) or not self._is_alone:  # the steps of others' actors may have come
                 yield
             self.take_meanwhile()
 
@@ -185,7 +160,13 @@ class Ingest:
         """Log the episodes of all messages that actors have appended to the log; no more can come."""
         rest = (entry for entry in self.reader.take_rest() if self._is_new(entry.id))  # a stop comes at any time
         episodes = [entry.message for entry in rest if isinstance(entry.message, Episode)]
-        self.episodes.add(episodes)
+        self._add_episodes(episodes)
+
+    def log(self, records: list[Record]) -> None:
+        """Log episodes of all ranks, this one's among them."""
+        if self._results:
+            self._results.add_episodes([Episode(record) for record in records], self._progress.T_learner)
+        self.episodes = []
 
     def close(self) -> None:
         """Stop reading."""
@@ -211,8 +192,8 @@ class Ingest:
         stayed = None
         if crew != before:
             stayed = min(before.nb_actor, crew.nb_actor)
-            if round_ >= self._progress.round - 1:  # not a round that an earlier learner has taken in
-                self.episodes.settle(crew.nb_actor)
+            if self._results and round_ >= self._progress.round - 1:  # not a round that an earlier learner has taken in
+                self._results.log.settle(crew.nb_actor)
         yield from self._take(self.reader.take_round(round_, crew.nb_actor, stayed))
 
     def _take(self, entries: Iterable[Entry | None]) -> Waits:
@@ -231,7 +212,12 @@ class Ingest:
         finally:  # waiting for more may end in Stopped
             for actor, read in self.reader.read.items():
                 self.counted[actor] = max(read, self.counted.get(actor, 0))
-            self.episodes.add(episodes)
+            self._add_episodes(episodes)
+
+    def _add_episodes(self, episodes: list[Episode]) -> None:
+        self.episodes += [episode.record for episode in episodes]
+        if self._is_alone:
+            self.log(self.episodes)
 
     def _is_new(self, message: ChunkId) -> bool:
         return message.sequence > self.counted.get(message.actor, 0)
@@ -361,4 +347,5 @@ def make_evaluations(run: Run, bound: Callable[[], ProgressBound], most_steps: i
     """
     last = max(run.progress.T_learner, run.args.T_max - 1 + most_steps)  # T-max may have been larger before
     decode = EvaluationDecoder(bound, last)
+    assert run.results, "rank 0 logs evaluations"
     return Evaluations(run.client, run.results, run.client.evaluation_inbox(decode, run.stop))

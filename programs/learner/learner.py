@@ -1,13 +1,11 @@
-"""The rounds that every learner of a run goes through: takes its actors' experience in, and updates.
+"""The learner's loop: takes the actors' experience in, updates, and publishes weights.
 
-Several learners make the same steps at the same time, so that each update is one of all of them. They agree on all that
-depends on what one of them has or on the time: `_agree`.
+Each rank of a run has a learner. They make the same updates at the same time, each with the experience of its own
+actors and with its part of the batch. Whatever depends on what one rank has, or on the time, is exchanged by
+`World.sync`, so that all ranks decide the same. Rank 0 also does what a run needs once: see `Leading`.
 """
 
-from abc import ABC, abstractmethod
 from contextlib import closing
-
-import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common import waiting
@@ -24,245 +22,193 @@ from rainbow_iqn_apex.programs.learner.gauges import PARTS, LearnerGauges, Summa
 from rainbow_iqn_apex.programs.learner.ingest import Ingest, Waits, make_evaluations
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
 from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.trainers import LARGEST_LAG, Metrics, Turn, make_trainer
+from rainbow_iqn_apex.programs.learner.trainers import make_trainer
 from rainbow_iqn_apex.programs.learner.update_scheduler import make_pace
+from rainbow_iqn_apex.programs.learner.world import RoundState, mean_metrics
 from rainbow_iqn_apex.programs.snapshot import weights_hash
 
 _DONE = object()
 
 
-class Rounds(ABC):
-    """Round after round: rows in, updates. `batch_size` is that of this learner's part of an update."""
+class Learner:
+    """Round after round: rows in, updates, weights out. `batch_size` is that of this rank's part of an update."""
 
     def __init__(
-        self,
-        run: Run,
-        agent: Agent,
-        buffer: Buffer,
-        decode: Decoder,
-        batch_size: int | None,
-        publisher: Publisher | None = None,
+        self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, store: ReportStore, batch_size: int | None
     ) -> None:
-        self._args, self._client, _, self._progress, self._limiter, self._stop, self._team = run
-        args, progress, alone = run.args, run.progress, run.team.size == 1
+        self._args = run.args
+        self._client = run.client
+        self._progress = run.progress
+        self._limiter = run.limiter
+        self._stop = run.stop
+        self._world = run.world
         self._buffer = buffer
-        self._model = agent.model
         self._clock = LoopClock(*PARTS)
-        self._trainer = make_trainer(agent, buffer, batch_size, agent.generator.device, self._clock, alone=alone)
-        self._pace = make_pace(args, agent, buffer, run.limiter, progress, run.team)
+        self._pace = make_pace(run.args, agent, buffer, run.limiter, run.progress, run.world.size)
         self._ingest = Ingest(run, buffer, self._pace, decode, self._clock)
+        device, is_alone = agent.generator.device, run.world.size == 1
+        self._trainer = make_trainer(agent, buffer, batch_size, device, self._clock, alone=is_alone)
+        self._divergence = DivergenceCheck(agent.model)
+        self._is_on_cpu = device.type == "cpu"
+        self.events = EventLog()
+        self.lead = None
+        if run.world.rank == 0:
+            self.lead = Leading(run, agent, buffer, store, self._ingest, self._pace.most_steps, self._clock)
+        publisher = self.lead.publisher if self.lead else None
+        self._checkpointer = Checkpointer(run, agent, buffer, self._ingest, publisher, self._divergence, self.events)
         self._has_trained = False  # in this process
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
-        self._evaluated = progress.T_learner // args.evaluation_interval
-        self._agreed_steps = progress.T_actors  # on which all learners have agreed
-        self._divergence = DivergenceCheck(agent.model)
-        self.events = EventLog()
-        self._checkpointer = Checkpointer(run, agent, buffer, self._ingest, publisher, self._divergence, self.events)
+        self._evaluated = run.progress.T_learner // run.args.evaluation_interval
+        self._counted_steps = run.progress.T_actors  # agent steps that all ranks have counted
 
     def resume(self, saved: SavedRun) -> None:
-        """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
+        """Restore from a checkpoint all but the agent's parts and `Progress`."""
         is_renewed = saved.progress.run_id != self._progress.run_id
         self._saves_first = not self._checkpointer.resume(saved) or is_renewed
 
     def run(self) -> None:
-        """Train until T-max; raises Stopped if the process shall stop before."""
-        progress, args, ingest = self._progress, self._args, self._ingest
+        """Train until T-max; raises Stopped if a rank must stop before."""
+        progress = self._progress
         waiting.book_on(self._clock)
         try:
             self._begin()
-            self._take_in(ingest.take_backlog())
+            self._take_in(self._ingest.take_backlog())
             self._measure_anew()
-            while progress.T_learner < args.T_max:
-                self._take_in(ingest.gather())
-                if self._agree(self._pace.may_update()):
-                    self._train()
-                if progress.T_learner < args.T_max:
+            while progress.T_learner < self._args.T_max:
+                self._take_in(self._ingest.gather())
+                state = self._sync(is_ready=self._pace.may_update())
+                if state.is_ready:
+                    self._train(state)
+                if progress.T_learner < self._args.T_max:
                     progress.round += 1
                     self._publish()
-            self._finish()
-            self._take_in(ingest.gather_last())
+            if self.lead:
+                self.lead.publisher.finish()
+            self._take_in(self._ingest.gather_last())
             self._leave("finished")
-            self._team.total(0)  # nobody ends while another one still watches its lease
         except Stopped:
             self._leave("stopped")
-            self._team.total(0)
             raise
         except DivergedError as error:
-            self._tell_divergence(error)
+            self.events.note(str(error), is_alarm=True)
             raise
-        except (RunError, BrokerError):
-            self._save_alone()  # Redis is gone, or another learner leads the run; the folder is still ours
+        except (RunError, BrokerError):  # Redis is gone, or another learner leads the run; the folder is still ours
+            if self._world.size == 1:  # else what the others would add to a checkpoint is gone
+                self._sync()
+                self._checkpointer.save(trims=False)
             raise
         finally:
-            ingest.close()
-            self._close()
+            self._ingest.close()
+            if self.lead:
+                self.lead.close()
+
+    def _begin(self) -> None:
+        """Do what actors wait for at first."""
+        self._announce(self._world.sync(RoundState(received=self._ingest.received)))
+        if self.lead:
+            self.lead.publisher.begin(self._progress.round)
+        if self._saves_first:
+            self._checkpointer.save()  # if this learner is killed from now on, its successor finds all experience again
 
     def _take_in(self, waits: Waits) -> None:
-        """Take experience in, and announce meanwhile what actors may wait for: else all would wait for each other."""
+        """Take experience in on all ranks. Actors may wait for the run's record meanwhile, so it is written, too."""
         is_done = False
         with self._clock.part("take_in"), closing(waits):
             while True:
-                is_stopped = False
+                is_stopping = False
                 try:
                     is_done = is_done or next(waits, _DONE) is _DONE
                 except Stopped:
-                    is_stopped = True
-                if self._agree(is_done, stopping=is_stopped):
-                    break
-                self._announce()
-            self._ingest.episodes.share()
+                    is_stopping = True
+                state = self._sync(is_ready=is_done, is_stopping=is_stopping, received=self._ingest.received)
+                if state.is_ready:
+                    return
+                self._announce(state)
 
-    def _agree(self, ready: bool, *, stopping: bool = False) -> bool:
-        """Return whether all learners are ready; raises Stopped in all of them if one is stopping.
+    def _sync(
+        self, *, is_ready: bool = True, is_stopping: bool = False, received: dict[int, int] | None = None
+    ) -> RoundState:
+        """Return the state of all ranks, and count what they have taken in; raises Stopped if one of them is stopping.
 
-        From now on all count the agent steps that each has taken in since they last agreed. Without lockstep, those
-        that fill a lost replay again pass without an update.
+        Once all are ready, they log the episodes that they have taken in.
         """
         progress = self._progress
-        new = 0 if self._limiter.synchronize else progress.T_actors - self._agreed_steps
-        own = (int(not ready), int(stopping), new, int(self._pace.fills))
-        unready, stops, steps, filling = self._team.total(*own)
-        progress.T_actors += steps - new
-        self._agreed_steps = progress.T_actors
-        if filling and progress.T_learner and not self._limiter.synchronize:
-            passed = max(0, min(steps, self._args.T_max - progress.T_learner))
-            progress.T_learner += passed
-            progress.round_end += passed
-            self._pace.fills = not self._buffer.ready()
-        if stops:
+        new = 0 if self._limiter.synchronize else progress.T_actors - self._counted_steps
+        state = self._world.sync(
+            RoundState(
+                is_ready,
+                is_stopping,
+                new_steps=new,
+                refills=self._pace.refills,
+                received=received or {},
+                episodes=self._ingest.episodes if is_ready else [],
+                fresh_steps=self._pace.fresh_steps(),
+            )
+        )
+        progress.T_actors += state.new_steps - new
+        self._counted_steps = progress.T_actors
+        self._pace.pass_steps(state)
+        if state.is_stopping:
             raise Stopped
-        return not unready
+        if state.is_ready:
+            self._ingest.log(state.episodes)
+        return state
 
-    def _train(self) -> None:
+    def _train(self, state: RoundState) -> None:
         """Make the updates of one round."""
-        self._progress.T_learner = self._pace.begin()
+        progress = self._progress
+        progress.T_learner = self._pace.begin(state)
         self._buffer.forget(self._ingest.reader.read)
-        while turns := self._pace.turns():
-            metrics = self._mean(self._trainer(turns))
-            self._note(metrics)
+        while turns := self._pace.turns(state):
+            metrics = mean_metrics(self._world, self._trainer(turns))
+            if self.lead:
+                self.lead.gauges.note(metrics)
             self._divergence.note(metrics)
-            self._count(turns[: len(metrics)])  # not those for which memory was too short
+            if metrics:
+                progress.T_learner = turns[len(metrics) - 1].step  # memory was too short for the turns behind it
+            self._report()
             with self._clock.part("take_in"):
                 self._ingest.take_meanwhile()
-            self._agree(ready=True, stopping=self._stop.is_set())
+            state = self._sync(is_stopping=self._stop.is_set())
         self._pace.end()
         if not self._has_trained:
             self._has_trained = True
             self._measure_anew()
 
-    def _count(self, made: list[Turn]) -> None:
-        for turn in made:
-            self._progress.T_learner = turn.step
+    def _report(self) -> None:
+        """Report updates, and save now and then.
+
+        Batches drawn ahead have been trained on by now, so a resumed run continues exactly here.
+        """
         with self._clock.part("save"):
-            self._report()
-            if self._progress.T_learner // self._args.evaluation_interval > self._evaluated:
-                self._evaluated = self._progress.T_learner // self._args.evaluation_interval
-                self._evaluate()
+            if self.lead:
+                self.lead.report(self._checkpointer)
+            if (evaluated := self._progress.T_learner // self._args.evaluation_interval) > self._evaluated:
+                self._evaluated = evaluated
+                if self.lead:
+                    self.lead.evaluate(self._checkpointer)
+                self._checkpointer.try_to_save()
 
-    def _mean(self, metrics: list[Metrics]) -> list[Metrics]:
-        """Return the means over all learners, of a largest lag the largest: all see what the updates of all come to."""
-        if self._team.size == 1 or not metrics:
-            return metrics
-        names = [name for made in metrics for name in made]
-        values = torch.stack([value.double() for made in metrics for value in made.values()])
-        found = self._team.mean(values)
-        if largest := [place for place, name in enumerate(names) if name == LARGEST_LAG]:
-            found[largest] = -self._team.least(-values[largest])
-        each = iter(found.float().unbind())
-        return [{name: next(each) for name in made} for made in metrics]
-
-    # --- what the learner that leads and the others do each in their way ---
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Do what actors wait for at first."""
-
-    @abstractmethod
-    def _announce(self, status: str = "running") -> None:
-        """Write into the run's record how far it is."""
-
-    @abstractmethod
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-
-    @abstractmethod
-    def _evaluate(self) -> None:
-        """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
-
-    @abstractmethod
-    def _leave(self, status: str) -> None:
-        """Save everything, and log the episodes that actors have appended."""
-
-    # --- what the learner that leads does alone ---
-
-    def _note(self, metrics: list[Metrics]) -> None:
-        """Measure updates."""
-
-    def _measure_anew(self) -> None:
-        """Measure speeds from here on: what the log held, or the first updates needed, took another time to play."""
-
-    def _report(self) -> None:
-        """Report after updates."""
-
-    def _finish(self) -> None:
-        """Wait for what is being published."""
-
-    def _tell_divergence(self, error: DivergedError) -> None:
-        """Tell people who watch."""
-
-    def _save_alone(self) -> None:
-        """Save what there is, after an error."""
-
-    def _close(self) -> None:
-        """End threads."""
-
-
-class Learner(Rounds):
-    """The learner that leads a run: round after round rows in, updates, weights out."""
-
-    def __init__(
-        self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, store: ReportStore, batch_size: int | None
-    ) -> None:
-        self._publisher = Publisher(agent.model, run.client)
-        super().__init__(run, agent, buffer, decode, batch_size, self._publisher)
-        self._results = run.results
-        self._evaluations = make_evaluations(run, self._ingest.bound, self._pace.most_steps)
-        self.gauges = LearnerGauges(run, buffer, store, self._ingest, self._clock)
-        self._log, self._summary = self._new_log()
-
-    def _begin(self) -> None:
-        self._announce()
-        self._publisher.begin(self._progress.round)
-        if self._saves_first:
-            self._checkpointer.save()  # if this learner is killed from now on, its successor finds all experience again
-
-    def _announce(self, status: str = "running") -> None:
-        """Log evaluations, write into the run's record how far it is, and publish what a restarted server has lost."""
-        evaluations, progress = self._evaluations, self._progress
-        evaluations.take()
-        received = self._team.exchange(self._ingest.received, dict[int, int])
-        read = {actor: number for own in received for actor, number in own.items()}
-        self.gauges.received = read
-        self._client.write_progress(status, progress.T_learner, progress.T_actors, read, evaluations.received)
-        self._client.restore_weights()
-
-    def _measure_anew(self) -> None:
-        self._log, self._summary = self._new_log()
-        if self._has_trained:
-            self._summary.measure()
-        self.gauges.measure_anew()
-
-    def _publish(self) -> None:
         with self._clock.part("publish"):
-            if next(self._model.parameters()).device.type == "cpu":  # a GPU would have to be waited for
-                self._divergence.check()  # or actors would fail by these weights, and be blamed
-            self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
-            self._announce()
-        with self._clock.part("save"):
-            self._checkpointer.save_if_due()
+            if self.lead:
+                if self._is_on_cpu:  # a GPU would have to be waited for
+                    self._divergence.check()  # or actors would fail by these weights, and be blamed
+                self.lead.publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
+            is_due = self._checkpointer.is_due()
+            state = self._world.sync(RoundState(received=self._ingest.received, is_save_due=is_due))
+            self._announce(state)
+        if state.is_save_due:
+            with self._clock.part("save"):
+                self._checkpointer.try_to_save()
 
-    def _finish(self) -> None:
-        self._publisher.finish()
+    def _announce(self, state: RoundState, status: str = "running") -> None:
+        """Write into the run's record how far it is."""
+        if self.lead:
+            self.lead.announce(state, status)
+        else:
+            self._client.lease.check()
 
     def _leave(self, status: str) -> None:
         """Save everything, write the run's end for the actors, and log the episodes that actors have appended.
@@ -271,81 +217,91 @@ class Learner(Rounds):
         decides. A run counts as finished only when all this is done: if the learner dies before, a successor does all.
         """
         self._checkpointer.save()
-        self._announce(status)  # no actor can commit any more
-        self._agree(ready=True)
+        self._announce(self._world.sync(RoundState(received=self._ingest.received)), status)
+        self._world.sync(RoundState())  # no actor can commit any more
         self._ingest.take_rest()
-        self._evaluations.take_rest()
-        self._ingest.episodes.share()
+        if self.lead:
+            self.lead.evaluations.take_rest()
+        self._ingest.log(self._world.sync(RoundState(episodes=self._ingest.episodes)).episodes)
         if status == "finished":
             self._checkpointer.save(finished=True)
-        self._checkpointer.try_to(lambda: self._results.plot(now=True))
-        self.gauges.read_anew()
-        print(self._summary.result(), flush=True)
-        hash_ = weights_hash(self._model)
-        print(f"[{timestamp()}] {status.capitalize()} at T = {self._progress.T_learner}, weights {hash_}", flush=True)
+        if self.lead:
+            self.lead.conclude(self._checkpointer, status)
+        self._world.sync(RoundState())  # nobody ends while another one still watches its lease
 
-    def _tell_divergence(self, error: DivergedError) -> None:
-        self.events.note(str(error), is_alarm=True)
+    def _measure_anew(self) -> None:
+        """Measure speeds from here on: what the log held, or the first updates needed, took another time to play."""
+        if self.lead:
+            self.lead.measure_anew(self._has_trained)
 
-    def _save_alone(self) -> None:
-        if self._team.size == 1:  # what others have to add to a checkpoint is not to be had any more
-            self._agree(ready=True)  # on what was taken in before the error
-            self._checkpointer.save(trims=False)
 
-    def _close(self) -> None:
-        self._evaluations.close()
-        self._publisher.close()
+class Leading:
+    """What rank 0 does for all: it publishes weights, writes the run's record, and logs, prints and draws scores."""
 
-    # --- reports ---
+    def __init__(
+        self,
+        run: Run,
+        agent: Agent,
+        buffer: Buffer,
+        store: ReportStore,
+        ingest: Ingest,
+        most_steps: int,
+        clock: LoopClock,
+    ) -> None:
+        assert run.results, "rank 0 writes the results"
+        self._args = run.args
+        self._client = run.client
+        self._progress = run.progress
+        self._results = run.results
+        self._model = agent.model
+        self.publisher = Publisher(agent.model, run.client)
+        self.evaluations = make_evaluations(run, ingest.bound, most_steps)
+        self.gauges = LearnerGauges(run, buffer, store, ingest, clock)
+        self._log, self._summary = self._new_log()
 
-    def _note(self, metrics: list[Metrics]) -> None:
-        self.gauges.note(metrics)
+    def _new_log(self) -> tuple[IntervalLog, Summary]:
+        log = IntervalLog("learner", self._args, self._progress.T_learner)
+        return log, Summary(self._args, self._progress, self._results.log, self._results.action_repeat)
 
-    def _report(self) -> None:
-        self._checkpointer.try_to(self._checkpointer.keep_weights)
+    def measure_anew(self, has_trained: bool) -> None:
+        """Measure speeds from here on; lines have them once this process `has_trained`."""
+        self._log, self._summary = self._new_log()
+        if has_trained:
+            self._summary.measure()
+        self.gauges.measure_anew()
+
+    def announce(self, state: RoundState, status: str) -> None:
+        """Log evaluations, write into the run's record how far it is, and publish what a restarted server has lost."""
+        self.evaluations.take()
+        self.gauges.received = state.received
+        steps = self._progress.T_learner, self._progress.T_actors
+        self._client.write_progress(status, *steps, state.received, self.evaluations.received)
+        self._client.restore_weights()
+
+    def report(self, checkpointer: Checkpointer) -> None:
+        """Keep weights after updates, and now and then print a line, draw scores and save the best weights."""
+        checkpointer.try_to(checkpointer.keep_weights)
         T = self._progress.T_learner
         if self._log.passes(T, played=self._progress.T_actors, trained=T):
             print(self._summary.line(), flush=True)
-            self._checkpointer.try_to(self._results.plot)
-            self._checkpointer.try_to(self._checkpointer.save_best)
+            checkpointer.try_to(self._results.plot)
+            checkpointer.try_to(checkpointer.save_best)
 
-    def _evaluate(self) -> None:
+    def evaluate(self, checkpointer: Checkpointer) -> None:
+        """Print the means of metrics, and draw scores."""
         means = ", ".join(f"{name.removeprefix('train/')} {mean:.4f}" for name, mean in self.gauges.means().items())
         print(f"Mean {means}, {self._summary.score()}", flush=True)
-        self._checkpointer.try_to(lambda: self._results.plot(now=True))
-        self._checkpointer.try_to_save()
+        checkpointer.try_to(lambda: self._results.plot(now=True))
 
-    def _new_log(self) -> tuple[IntervalLog, Summary]:
-        args, progress, results = self._args, self._progress, self._results
-        log = IntervalLog("learner", args, progress.T_learner)
-        return log, Summary(args, progress, results.log, results.action_repeat)
+    def conclude(self, checkpointer: Checkpointer, status: str) -> None:
+        """Draw all scores, and print how the run has ended."""
+        checkpointer.try_to(lambda: self._results.plot(now=True))
+        self.gauges.read_anew()
+        print(self._summary.result(), flush=True)
+        weights = weights_hash(self._model)
+        print(f"[{timestamp()}] {status.capitalize()} at T = {self._progress.T_learner}, weights {weights}", flush=True)
 
-
-class Follower(Rounds):
-    """Takes in the experience of its own actors, and writes nothing."""
-
-    def _begin(self) -> None:
-        self._announce()
-        if self._saves_first:
-            self._checkpointer.save()
-
-    def _announce(self, status: str = "running") -> None:
-        del status
-        self._client.lease.check()
-        self._team.exchange(self._ingest.received, dict[int, int])
-
-    def _publish(self) -> None:
-        self._announce()
-        self._checkpointer.save_if_due()
-
-    def _evaluate(self) -> None:
-        self._checkpointer.try_to_save()
-
-    def _leave(self, status: str) -> None:
-        self._checkpointer.save()
-        self._announce(status)
-        self._agree(ready=True)  # after the learner that leads has written that no actor can commit any more
-        self._ingest.take_rest()
-        self._ingest.episodes.share()
-        if status == "finished":
-            self._checkpointer.save(finished=True)
+    def close(self) -> None:
+        """Stop reading evaluations, and wait for weights that are being published."""
+        self.evaluations.close()
+        self.publisher.close()

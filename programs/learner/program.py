@@ -5,7 +5,7 @@ import os
 import textwrap
 import threading
 import uuid
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -63,13 +63,12 @@ from rainbow_iqn_apex.programs.learner.checkpointer import (
     points_to_keep,
 )
 from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
-from rainbow_iqn_apex.programs.learner.learner import Follower, Learner
+from rainbow_iqn_apex.programs.learner.learner import Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Run
+from rainbow_iqn_apex.programs.learner.run import Progress, Run, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, bound_of_earlier
-from rainbow_iqn_apex.programs.learner.world import Team, TeamWatch, join, local_number
+from rainbow_iqn_apex.programs.learner.world import RankWatch, RoundState, World, join, local_rank
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.saber.results.run_record import present_start
 
@@ -77,14 +76,211 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 
 class Place(NamedTuple):
-    """Holds what a learner works with."""
+    """What a learner works with."""
 
     client: Client
     device: torch.device
     environment: EnvironmentSpec
+    action_repeat: int
 
 
-def make_learner_client(args: Args, client: Client, team: Team) -> LearnerClient:
+class Beginning(NamedTuple):
+    """Where a run begins or resumes, as rank 0 has found out."""
+
+    progress: Progress
+    crews: tuple[Crew, ...]
+    checkpoint: str  # its file in the results folder; empty: the run begins
+
+
+class _Start(NamedTuple):
+    """What a rank begins with."""
+
+    saved: SavedRun | None
+    agent: Agent
+    beginning: Beginning
+
+
+def run_learner(args: Args, stop: threading.Event) -> None:
+    """Train the run of these settings until T-max or until this process shall stop."""
+    if args.id_eval_actor >= 0:
+        raise UserError("--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner")
+    if args.learner_threads:
+        torch.set_num_threads(args.learner_threads)
+    check_sinks(args)
+    if args.record_evaluations:
+        try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
+    client = connect_to_redis(args, stop)
+    client.away.next_repair = 0.0
+    device = select_device(args, local_rank(os.environ))
+    world = join(os.environ, device)
+    share = share_of(args, world.size)
+    check_same_settings(world, args)
+    check_actors(args.env, args.game, args.nb_actor)
+    environment = look_at_entries(replace(args, render=False))
+    if world.rank == 0:
+        for line in unsafe_settings(client):
+            print(line, flush=True)
+        check_own_inference(args)
+        warn_of_long_rows(environment.spec)
+    _run(args, share, world, Place(client, device, environment.spec, environment.action_repeat), stop)
+    world.leave()
+
+
+def check_same_settings(world: World, args: Args) -> None:
+    """Raise UserError if the ranks of a run differ in what its results depend on; all ranks call this together."""
+    paths = {"model": args.model and args.model.resolve(), "path_to_results": args.path_to_results.resolve()}
+    own = args.settings | {"run_name": args.name} | paths
+    texts = {name: json.dumps(value, default=str) for name, value in own.items()}
+    (code, first), *others = world.exchange((checkout.present(), texts), tuple[checkout.Code, dict[str, str]])
+    for rank, (there, _) in enumerate(others, 1):
+        if there.differs_from(code):
+            raise UserError(f"learner 0 has {code}, and learner {rank} {there}; bring all learners to the same")
+    for rank, (_, other) in enumerate(others, 1):
+        for name in sorted(first.keys() | other.keys()):
+            if first.get(name) != other.get(name):
+                here = f"{first.get(name)} at learner 0 and {other.get(name)} at learner {rank}"
+                raise UserError(f"{flag_of(name)}: is {here}: start all learners with the same settings")
+
+
+def _run(args: Args, share: Args, world: World, place: Place, stop: threading.Event) -> None:
+    """Train with this rank's `share` of buffer and batch; rank 0 also holds the results folder."""
+    client = place.client
+    # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
+    with ExitStack() as held:
+        learner_client = held.enter_context(make_learner_client(args, client, world))
+        results = None
+        if world.rank == 0:
+            results = held.enter_context(ResultsFolder(args.path_to_results, args.task, place.action_repeat))
+        made = _make_learner(args, share, world, place, learner_client, results, stop)
+        if made is None:
+            return
+        learner, watch = made
+        if learner.lead:
+            run_id, settings = learner_client.keys.run_id, _settings_in_use(args, place.device)
+            feeder = held.enter_context(closing(make_feeder(args, client, run_id, settings)))
+            draw = held.enter_context(drawn(lambda report: process_picture(report, args.name, args.described)))
+            store, read = learner_client.reports(), learner.lead.gauges.read
+            held.enter_context(Reporter(store, "learner", 0, read, learner.events, feeder.observe, draw))
+            held.enter_context(own_inference(args))
+        held.enter_context(watch)  # it ends first, as the other ranks leave while the inference server still ends
+        learner.run()
+
+
+def _make_learner(
+    args: Args,
+    share: Args,
+    world: World,
+    place: Place,
+    learner_client: LearnerClient,
+    results: ResultsFolder | None,
+    stop: threading.Event,
+) -> tuple[Learner, RankWatch] | None:
+    """Return a learner that begins or resumes the run, and what watches the other ranks; None if the run has finished.
+
+    The checkpoint, which may take gigabytes, is not held any more afterwards.
+    """
+    client, device, spec, _ = place
+    start = _start_leading(args, world, place, learner_client, results) if results else None
+    own = (learner_client.lease.token, start and start.beginning)
+    opened = world.exchange(own, tuple[bytes, Beginning | None])
+    if (beginning := opened[0][1]) is None:
+        return None
+    watch = RankWatch(client, args.name, world.rank, [token for token, _ in opened])
+    saved, agent, _ = start or _start_following(args, world, place, beginning)
+    limiter = make_limiter(args, agent.spec, beginning.crews)
+    kept = len(points_to_keep(args, results.action_repeat)) if results else 0
+    buffer = make_checked_buffer(args, share, world, place, agent, limiter, kept)
+    restore_agent(args, agent, saved)
+    is_stopping = world.sync(RoundState(is_stopping=stop.is_set())).is_stopping
+    if is_stopping and not saved:  # a resumed run is led for a moment even so, for its actors to leave
+        raise Stopped
+    run = Run(args, learner_client, results, beginning.progress, limiter, stop, world)
+    _take_lead(run, device, saved)
+    decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
+    learner = Learner(run, agent, buffer, decode, learner_client.reports(), share.update_size)
+    if saved:
+        with damage_named(saved.path):
+            learner.resume(saved)
+    _describe(run, agent, f"{device}, {agent.buffer} on {buffer.device}" if results else str(device))
+    return learner, watch
+
+
+def _start_leading(
+    args: Args, world: World, place: Place, learner_client: LearnerClient, results: ResultsFolder
+) -> _Start | None:
+    """Find out where the run begins or resumes; None if it has finished."""
+    saved = _saved_run(args, results, world)
+    if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
+        print(f"Finished at T = {T} already; move what is in {short_path(results.folder)} away to start afresh")
+        return None
+    progress, known = _find_run(learner_client, saved)
+    agent = _make_agent(args, world, place)
+    check_of_others(args, agent)
+    limiter = make_limiter(args, agent.spec, saved.crews if saved else ())
+    if args.nb_actor != limiter.crews[-1].nb_actor:
+        limiter = _change_crew(args, progress, limiter, learner_client, known)
+    return _Start(saved, agent, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
+
+
+def _start_following(args: Args, world: World, place: Place, beginning: Beginning) -> _Start:
+    """Begin where rank 0 begins or resumes the run."""
+    saved = None
+    if beginning.checkpoint:
+        path = args.path_to_results / beginning.checkpoint
+        saved = parse(path, snapshot.load(path, "--path-to-results", args.path_to_results))
+    agent = _make_agent(args, world, place)
+    agent.generator.manual_seed(derive_seed(args.seed, 0, world.rank))
+    return _Start(saved, agent, beginning)
+
+
+def _make_agent(args: Args, world: World, place: Place) -> Agent:
+    seed = derive_seed(args.seed, 0)
+    return make_agent(args, place.environment, place.device, learns=True, seed=seed, ranks=world)
+
+
+def _take_lead(run: Run, device: torch.device, saved: SavedRun | None) -> None:
+    """Write on rank 0 that the run starts, and let the other ranks read from then on."""
+    args, client, results, run_id = run.args, run.client, run.results, run.progress.run_id
+    if results:
+        results.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
+        if saved and (changes := describe_changes(results.settings_path, args)):
+            print(changes, flush=True)
+        write_settings(results.settings_path, args)
+        # Last, as `lead` may abandon an older run: nothing may be refused from here on.
+        saves = saved.origin.saves if saved else 0
+        client.lead(run_id, run.limiter.crews, afresh=saved is None, saves=saves, played=results.played)
+    recorded = (client.record.t_learner, client.record.t_actors) if results else (0, 0)
+    recorded = run.world.exchange(recorded, tuple[int, int])[0]
+    if not results:
+        client.follow(run_id, *recorded)
+
+
+def _describe(run: Run, agent: Agent, place: str) -> None:
+    """Print what the preset sets, which options the agent does not use, and what is expected of the run."""
+    args, world = run.args, run.world
+    if not run.results:
+        print(f"Learner {world.rank} of {world.size} of run {args.name!r} on {place}", flush=True)
+        return
+    if (name := args.preset) != "paper":
+        preset = preset_of(name, type(args.own), pictures=args.sees_pictures, capacity=args.memory_capacity)
+        print(describe_preset(name, preset, args.get) if args.verbose else announce_preset(name, preset), flush=True)
+    if unused := args.not_used():
+        print(unused, flush=True)
+    if args.own.rate_falls and "T_max" not in args.given:
+        print(
+            f"The learning rate falls to 0 at --T-max, {args.T_max:,} agent steps: give those that you will train, as "
+            "a run that is stopped long before has learned less",
+            flush=True,
+        )
+    has_score = bool(run.results.log.episodes)
+    expected = expectations(args.described, learns=run.progress.T_learner > 0, has_score=has_score)
+    print(f"What to expect: {expected}", flush=True)
+    if note := few_rows(args, agent):
+        print(note, flush=True)
+    print(f"Learner of run {args.name!r} on {place}", flush=True)
+
+
+def make_learner_client(args: Args, client: Client, world: World) -> LearnerClient:
     """Return this learner's end of the transport."""
     return LearnerClient(
         client,
@@ -97,9 +293,15 @@ def make_learner_client(args: Args, client: Client, team: Team) -> LearnerClient
         failure=partial(failure_of, client),
         shards=args.redis_shards,
         replicas=args.redis_replicas,
-        rank=team.rank,
-        ranks=team.size,
+        rank=world.rank,
+        ranks=world.size,
     )
+
+
+def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
+    """Return the settings, with the precision and the device that they come to on this machine."""
+    in_use = {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
+    return args.settings | {"preset": args.preset} | in_use
 
 
 def check_of_others(args: Args, agent: Agent) -> None:
@@ -117,6 +319,66 @@ def check_of_others(args: Args, agent: Agent) -> None:
     if fault:
         raise UserError(f"--agent: the network's {fault}: keep it out of its state_dict, a buffer by persistent=False")
     snapshot.check_parts(agent)
+
+
+def make_checked_buffer(
+    args: Args, share: Args, world: World, place: Place, agent: Agent, limiter: RateLimiter, kept: int = 0
+) -> Buffer:
+    """Make the buffer of a learner's `share`; raises UserError where there is no room for what the learner needs.
+
+    `kept` is the number of snapshots of weights alone that it leaves.
+    """
+    sized = replace(share, memory_capacity=capacity(share, agent, limiter))
+    is_on_host = agent.buffer == "queue"  # only its batches go to the device
+    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, place.environment)
+    where = _replay_device(args, needed, place.device)
+    held_on = torch.device("cpu") if is_on_host else where
+    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept, world.size)
+    path = (args.seed, 3, world.rank) if world.rank else (args.seed, 3)
+    generator = torch.Generator(where).manual_seed(derive_seed(*path))
+    return make_buffer(sized, agent, place.environment, generator, world)
+
+
+def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:
+    if args.replay_device == "cuda" and device.type == "cpu":
+        raise UserError("--replay-device: there is no CUDA device in use, only the CPU")
+    if args.replay_device == "cpu" or device.type == "cpu":
+        return torch.device("cpu")
+    fits = needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return device if fits or args.replay_device == "cuda" else torch.device("cpu")
+
+
+def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
+    """Make what hands the learner's metrics to all sinks of a run."""
+    run = RunInfo(args.name, begun_as(run_id), args.path_to_results, args.task, settings)
+    sinks = _make_sinks(args, run)
+    films = None
+    if args.record_evaluations:
+        films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run.run_id))
+        sinks.append(InThread(FilmFiles(run)))
+    return Feeder(sinks, OverviewReader(client.aside(), args.name), films)
+
+
+def _make_sinks(args: Args, run: RunInfo) -> list[Sink]:
+    """Make the sink that every run has, and those that the options name."""
+    sinks: list[Sink] = [HistorySink(path_of(run.folder, run.game))]
+    if args.tensorboard:
+        from rainbow_iqn_apex.monitoring.sinks.tensorboard import TensorBoardSink
+
+        sinks.append(TensorBoardSink(event_folder(run.folder, run.game, run.name)))
+    if args.metrics_port:
+        from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
+
+        sinks.append(PrometheusSink(run.name, args.metrics_host, args.metrics_port))
+    if args.wandb:
+        from rainbow_iqn_apex.monitoring.sinks.wandb import WandbSink
+
+        sinks.append(InThread(WandbSink(run)))
+    if args.trackio:
+        from rainbow_iqn_apex.monitoring.sinks.trackio import TrackioSink
+
+        sinks.append(InThread(TrackioSink(run)))
+    return sinks
 
 
 def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
@@ -166,262 +428,19 @@ def _other_sizes(args: Args, content: dict[str, Any]) -> list[str]:
     return next(filter(None, found), [])
 
 
-def make_checked_buffer(
-    args: Args, share: Args, team: Team, place: Place, agent: Agent, limiter: RateLimiter, kept: int = 0
-) -> Buffer:
-    """Make the buffer of a learner's `share`; raises UserError where there is no room for what the learner needs.
-
-    `kept` is the number of snapshots of weights alone that it leaves.
-    """
-    sized = replace(share, memory_capacity=capacity(share, agent, limiter))
-    is_on_host = agent.buffer == "queue"  # only its batches go to the device
-    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, place.environment)
-    where = _replay_device(args, needed, place.device)
-    held_on = torch.device("cpu") if is_on_host else where
-    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept, team.size)
-    path = (args.seed, 3, team.rank) if team.rank else (args.seed, 3)
-    generator = torch.Generator(where).manual_seed(derive_seed(*path))
-    return make_buffer(sized, agent, place.environment, generator, team)
-
-
-def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:
-    if args.replay_device == "cuda" and device.type == "cpu":
-        raise UserError("--replay-device: there is no CUDA device in use, only the CPU")
-    if args.replay_device == "cpu" or device.type == "cpu":
-        return torch.device("cpu")
-    fits = needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0]
-    return device if fits or args.replay_device == "cuda" else torch.device("cpu")
-
-
-def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
-    """Make what hands the learner's metrics to all sinks of a run."""
-    run = RunInfo(args.name, begun_as(run_id), args.path_to_results, args.task, settings)
-    sinks = _make_sinks(args, run)
-    films = None
-    if args.record_evaluations:
-        films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run.run_id))
-        sinks.append(InThread(FilmFiles(run)))
-    return Feeder(sinks, OverviewReader(client.aside(), args.name), films)
-
-
-def _make_sinks(args: Args, run: RunInfo) -> list[Sink]:
-    """Make the sink that every run has, and those that the options name."""
-    sinks: list[Sink] = [HistorySink(path_of(run.folder, run.game))]
-    if args.tensorboard:
-        from rainbow_iqn_apex.monitoring.sinks.tensorboard import TensorBoardSink
-
-        sinks.append(TensorBoardSink(event_folder(run.folder, run.game, run.name)))
-    if args.metrics_port:
-        from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
-
-        sinks.append(PrometheusSink(run.name, args.metrics_host, args.metrics_port))
-    if args.wandb:
-        from rainbow_iqn_apex.monitoring.sinks.wandb import WandbSink
-
-        sinks.append(InThread(WandbSink(run)))
-    if args.trackio:
-        from rainbow_iqn_apex.monitoring.sinks.trackio import TrackioSink
-
-        sinks.append(InThread(TrackioSink(run)))
-    return sinks
-
-
-class Beginning(NamedTuple):
-    """Where a run goes on, as the learner that leads has found out."""
-
-    progress: Progress
-    crews: tuple[Crew, ...]
-    checkpoint: str  # its file in the results folder; empty: the run begins
-
-
-def check_same_settings(team: Team, args: Args) -> None:
-    """Raise UserError if learners of one run differ in what its results depend on; all learners call this together."""
-    code = team.exchange(checkout.present(), checkout.Code)
-    for rank, there in enumerate(code):
-        if there.differs_from(code[0]):
-            raise UserError(f"learner 0 has {code[0]}, and learner {rank} {there}; bring all learners to the same")
-    paths = {"model": args.model and args.model.resolve(), "path_to_results": args.path_to_results.resolve()}
-    own = args.settings | {"run_name": args.name} | paths
-    texts = {name: json.dumps(value, default=str) for name, value in own.items()}
-    first, *others = team.exchange(texts, dict[str, str])
-    for rank, other in enumerate(others, 1):
-        for name in sorted(first.keys() | other.keys()):
-            if first.get(name) != other.get(name):
-                here = f"{first.get(name)} at learner 0 and {other.get(name)} at learner {rank}"
-                raise UserError(f"{flag_of(name)}: is {here}: start all learners with the same settings")
-
-
-def begin_together(team: Team, beginning: Beginning | None) -> Beginning | None:
-    """Return where the run goes on, as learner 0 gives it; None if the run has finished already."""
-    return team.exchange(beginning, Beginning | None)[0]  # type: ignore[arg-type]
-
-
-def watch_others(args: Args, client: Client, team: Team, learner_client: LearnerClient) -> TeamWatch:
-    """Return what ends this process when another learner is gone; all learners call this together."""
-    return TeamWatch(client, args.name, team, team.exchange(learner_client.lease.token, bytes))
-
-
-def run_follower(args: Args, share: Args, team: Team, place: Place, stop: threading.Event) -> None:
-    """Train the run that learner 0 leads, with this learner's `share` of buffer and batch."""
-    client, device, environment = place
-    with make_learner_client(args, client, team) as learner_client:
-        if (beginning := begin_together(team, None)) is None:
-            return
-        watch = watch_others(args, client, team, learner_client)
-        saved = _load(args, beginning.checkpoint)
-        agent = make_agent(args, environment, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
-        agent.generator.manual_seed(derive_seed(args.seed, 0, team.rank))
-        limiter = make_limiter(args, agent.spec, beginning.crews)
-        buffer = make_checked_buffer(args, share, team, place, agent, limiter)
-        restore_agent(args, agent, saved)
-        if team.total(int(stop.is_set()))[0] and not saved:
-            raise Stopped
-        recorded = team.exchange((0, 0), tuple[int, int])[0]  # when learner 0 leads the run
-        learner_client.follow(beginning.progress.run_id, *recorded)
-        decode = MessageDecoder(agent.spec, environment, args.nb_env_per_actor)
-        run = Run(args, learner_client, None, beginning.progress, limiter, stop, team)
-        follower = Follower(run, agent, buffer, decode, share.update_size)
-        if saved:
-            with damage_named(saved.path):
-                follower.resume(saved)
-        del saved
-        print(f"Learner {team.rank} of {team.size} of run {args.name!r} on {device}", flush=True)
-        with watch:
-            follower.run()
-
-
-def _load(args: Args, name: str) -> SavedRun | None:
-    """Return the checkpoint from which learner 0 goes on."""
-    if not name:
-        return None
-    path = args.path_to_results / name
-    return parse(path, snapshot.load(path, "--path-to-results", args.path_to_results))
-
-
-def run_learner(args: Args, stop: threading.Event) -> None:
-    """Train the run of these settings until T-max or until this process shall stop."""
-    if args.id_eval_actor >= 0:
-        raise UserError("--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner")
-    if args.learner_threads:
-        torch.set_num_threads(args.learner_threads)
-    check_sinks(args)
-    if args.record_evaluations:
-        try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
-    client = connect_to_redis(args, stop)
-    client.away.next_repair = 0.0
-    device = select_device(args, local_number(os.environ))
-    team = join(os.environ, device)
-    share = share_of(args, team)
-    check_same_settings(team, args)
-    check_actors(args.env, args.game, args.nb_actor)
-    environment = look_at_entries(replace(args, render=False))
-    place = Place(client, device, environment.spec)
-    if team.rank:
-        run_follower(args, share, team, place, stop)
-    else:
-        for line in unsafe_settings(client):
-            print(line, flush=True)
-        _lead(args, share, team, place, environment.action_repeat, stop)
-    team.leave()
-
-
-def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int, stop: threading.Event) -> None:
-    """Train as the only learner, or as the one that leads, with this learner's `share` of buffer and batch."""
-    client, device, spec = place
-    check_own_inference(args)
-    warn_of_long_rows(spec)
-    # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
-    with (
-        make_learner_client(args, client, team) as learner_client,
-        ResultsFolder(args.path_to_results, args.task, action_repeat) as reports,
-    ):
-        saved = _saved_run(args, reports, team)
-        if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
-            begin_together(team, None)
-            print(f"Finished at T = {T} already; move what is in {short_path(reports.folder)} away to start afresh")
-            return
-        progress, known = _find_run(learner_client, saved)
-        agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
-        check_of_others(args, agent)
-        limiter = make_limiter(args, agent.spec, saved.crews if saved else ())
-        if args.nb_actor != limiter.crews[-1].nb_actor:
-            limiter = _change_crew(args, progress, limiter, learner_client, known)
-        begin_together(team, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
-        watch = watch_others(args, client, team, learner_client)
-        kept = len(points_to_keep(args, action_repeat))
-        buffer = make_checked_buffer(args, share, team, place, agent, limiter, kept)
-        restore_agent(args, agent, saved)
-        is_stopped = team.total(int(stop.is_set()))[0] > 0
-        if is_stopped and not saved:  # a resumed run is led for a moment even so, for its actors to leave
-            raise Stopped
-        settings = _settings_in_use(args, device)
-        reports.begin(present_start(settings), afresh=saved is None)
-        if saved and (changes := describe_changes(reports.settings_path, args)):
-            print(changes, flush=True)
-        write_settings(reports.settings_path, args)
-        # Last, as `lead` may abandon an older run: nothing may be refused from here on.
-        saves = saved.origin.saves if saved else 0
-        learner_client.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
-        # Now the others may read.
-        team.exchange((learner_client.record.t_learner, learner_client.record.t_actors), tuple[int, int])
-        decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
-        store = learner_client.reports()
-        run = Run(args, learner_client, reports, progress, limiter, stop, team)
-        learner = Learner(run, agent, buffer, decode, store, share.update_size)
-        if saved:
-            with damage_named(saved.path):
-                learner.resume(saved)
-        del saved  # the run may take weeks, and of a large network this is gigabytes
-        has_score = bool(reports.log.episodes)
-        _describe(args, expectations(args.described, learns=progress.T_learner > 0, has_score=has_score))
-        if note := few_rows(args, agent):
-            print(note, flush=True)
-        print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
-        with (
-            closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
-            drawn(lambda report: process_picture(report, args.name, args.described)) as draw,
-            Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
-            own_inference(args),
-            watch,  # it ends first, as the other learners leave while the inference server still ends
-        ):
-            learner.run()
-
-
-def _describe(args: Args, expected: str) -> None:
-    """Print what the preset sets, which options the agent does not use, and what is expected of the run."""
-    if (name := args.preset) != "paper":
-        preset = preset_of(name, type(args.own), pictures=args.sees_pictures, capacity=args.memory_capacity)
-        print(describe_preset(name, preset, args.get) if args.verbose else announce_preset(name, preset), flush=True)
-    if unused := args.not_used():
-        print(unused, flush=True)
-    if args.own.rate_falls and "T_max" not in args.given:
-        print(
-            f"The learning rate falls to 0 at --T-max, {args.T_max:,} agent steps: give those that you will train, as "
-            "a run that is stopped long before has learned less",
-            flush=True,
-        )
-    print(f"What to expect: {expected}", flush=True)
-
-
-def _saved_run(args: Args, reports: ResultsFolder, team: Team) -> SavedRun | None:
+def _saved_run(args: Args, reports: ResultsFolder, world: World) -> SavedRun | None:
     """Return the run to resume, None to start afresh; raises UserError for a run that cannot be resumed so."""
     if found := newest_whole(reports.folder, reports.game):
         saved = parse(*found)
         _refuse_other_settings(args, saved)
         _refuse_other_name(args, saved)
-        _refuse_other_team(args, saved, team)
+        _refuse_other_world(args, saved, world)
         return saved
     if full := next((log for log in reports.logs if log.episodes), None):
         raise UserError(
             f"--path-to-results: {short_path(full.path)} has episodes, but no checkpoint to resume: move it away"
         )
     return None
-
-
-def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
-    """Return the settings, with the precision and the device that they come to on this machine."""
-    in_use = {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
-    return args.settings | {"preset": args.preset} | in_use
 
 
 def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
@@ -458,18 +477,19 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
     print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
 
 
-def _refuse_other_team(args: Args, saved: SavedRun, team: Team) -> None:
+def _refuse_other_world(args: Args, saved: SavedRun, world: World) -> None:
     """Raise UserError if other learners have written the checkpoint: each goes on with its own actors and replay."""
     before = len(saved.shards)
-    if before != team.size:
+    if before != world.size:
         raise UserError(
             f"--path-to-results: {short_path(saved.path)} is of a run with {before} learners, and here are "
-            f"{team.size}: start as many, or start afresh in another --path-to-results"
+            f"{world.size}: start as many, or start afresh in another --path-to-results"
         )
-    if team.size > 1 and args.nb_actor != saved.crews[-1].nb_actor:
+    nb_actor = saved.crews[-1].nb_actor
+    if world.size > 1 and args.nb_actor != nb_actor:
         raise UserError(
-            f"--nb-actor: was {saved.crews[-1].nb_actor} when {short_path(saved.path)} was saved, is {args.nb_actor}; "
-            "with several learners it cannot change"
+            f"--nb-actor: was {nb_actor} when {short_path(saved.path)} was saved, is {args.nb_actor}; with "
+            "several learners it cannot change"
         )
 
 

@@ -1,50 +1,13 @@
-"""How far a run is, which updates the learner may make now, and how many agent steps each of them stands for."""
-
-from dataclasses import dataclass
+"""Which updates the learner may make now, and how many agent steps each of them stands for."""
 
 from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.common.schema import Count, Word
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Buffer, FreshChunks
 from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.programs.learner.run import Progress
 from rainbow_iqn_apex.programs.learner.trainers import Turn
-from rainbow_iqn_apex.programs.learner.world import SINGLE, Team
-
-_UNRECORDED_ROUNDS = 100  # most rounds that actors can play in the seconds that a restarted Redis may have lost
-
-
-@dataclass
-class Progress:
-    """Where a run stands; checkpoints and snapshots hold it. Each field has one writer."""
-
-    run_id: Word
-    round: Count = 0  # written by the loop
-    T_actors: Count = 0  # agent steps in the log; by `Ingest`
-    T_learner: Count = 0  # agent steps up to which there were updates, 0 before learning; by the loop
-    round_end: Count = 0  # T_learner at which the round's training is done; by `Pace`
-
-
-def bound_of_earlier(
-    args: Args, progress: Progress, limiter: RateLimiter, recorded: int, trained: int = 0
-) -> ProgressBound:
-    """Return how far actors can have come under earlier learners of the run, one of which has saved this progress.
-
-    A killed learner has published rounds after its last checkpoint. These are two more than the agent steps `recorded`
-    in the run's record fill, and the rounds whose steps a restarted Redis has lost. If Redis has lost much more, the
-    run's length is the only limit: T-max, and what fills a lost replay again beyond it. Without lockstep a learner that
-    has to wait for rows publishes before, so there may be a round for each agent step, of the actors or of those that
-    the learner has `trained` by the record.
-    """
-    most = max(args.T_max, progress.T_actors) + args.learn_start
-    unrecorded = _UNRECORDED_ROUNDS if recorded or progress.T_actors else 0
-    lost = recorded + unrecorded * limiter.most_steps < progress.T_actors
-    steps = most if lost else max(recorded, progress.T_actors)
-    rounds = limiter.round_of(min(steps, most))
-    if not limiter.synchronize:
-        rounds = max(rounds, progress.round + max(0, max(steps, min(trained, args.T_max)) - progress.T_learner))
-    return ProgressBound(rounds + 2 + unrecorded, steps)
+from rainbow_iqn_apex.programs.learner.world import RoundState
 
 
 class StepPace:
@@ -54,38 +17,30 @@ class StepPace:
     waits for rows.
     """
 
-    def __init__(
-        self,
-        args: Args,
-        agent: Learnable,
-        buffer: Buffer,
-        limiter: RateLimiter,
-        progress: Progress,
-        team: Team = SINGLE,
-    ) -> None:
+    def __init__(self, args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
         self._args = args
-        self._team = team
         self._buffer = buffer
         self._limiter = limiter
         self._progress = progress
         self._steps = agent.steps_per_update or args.replay_frequency
         self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
-        self.fills = False  # too little is in the buffer, at the beginning or after a loss
+        self.refills = False  # too little is in the buffer, at the beginning or after a loss
 
     @property
     def most_steps(self) -> int:
         """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
         return self._steps
 
-    def begin(self) -> int:
+    def begin(self, state: RoundState) -> int:
         """Prepare the next round's updates; return the learner's step at which they begin.
 
-        Those of a run begin with the steps that were played before them. Steps that refill a lost
-        replay are not learned from; without lockstep `Rounds` passes them as they come.
+        Those of a run begin with the steps that were played before them. Steps that have refilled a lost replay of any
+        rank are not learned from; without lockstep they pass as they come.
         """
-        progress, known = self._progress, self._progress.T_learner
-        is_filled, self.fills = self._team.total(int(self.fills))[0] > 0, False
-        if known and not (is_filled and self._limiter.synchronize):
+        progress = self._progress
+        known = progress.T_learner
+        self.refills = False
+        if known and not (state.refills and self._limiter.synchronize):
             return known
         if known:
             start = max(known, progress.T_actors)
@@ -97,9 +52,18 @@ class StepPace:
         progress.round_end = start + self._limiter.round_steps(progress.round)
         return start
 
+    def pass_steps(self, state: RoundState) -> None:
+        """Let the steps that refill a lost replay of any rank pass without an update; in lockstep `begin` does so."""
+        progress = self._progress
+        if state.refills and progress.T_learner and not self._limiter.synchronize:
+            passed = max(0, min(state.new_steps, self._args.T_max - progress.T_learner))
+            progress.T_learner += passed
+            progress.round_end += passed
+            self.refills = not self._buffer.ready()
+
     def note_loss(self) -> None:
         """Note that the buffer has too little to learn from, if it has."""
-        self.fills |= not self._buffer.ready()
+        self.refills |= not self._buffer.ready()
 
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
@@ -115,9 +79,14 @@ class StepPace:
             return f"the actors to play the next update's {self._steps} agent steps"
         return f"{self._args.learn_start} transitions in the replay"
 
-    def turns(self) -> list[Turn]:
+    def fresh_steps(self) -> list[int]:
+        """Return nothing: no batch has to be fresh."""
+        return []
+
+    def turns(self, state: RoundState) -> list[Turn]:  # noqa: ARG002 - a queue's
         """Return the next updates of the round, as many as are drawn at once; none if its training is done."""
-        T, end = self._progress.T_learner, min(self._progress.round_end, self._args.T_max)
+        T = self._progress.T_learner
+        end = min(self._progress.round_end, self._args.T_max)
         if end <= T or self._is_ahead():
             return []
         ahead = 1 if self._waits else min(self._args.queue_size, -(-(end - T) // self._steps))
@@ -146,34 +115,37 @@ class QueuePace:
     """An update whenever a batch waits, which stands for the agent steps of its fresh sequences.
 
     In lockstep a round's training is done when no batch waits. Without it, more batches come all the time: weights are
-    published when no batch waits, and at the end of a round. Of several learners each has its part of
-    a batch, and there is an update whenever all parts wait.
+    published when no batch waits, and at the end of a round. Each of several ranks has its part of a batch, and there
+    is an update whenever all parts wait.
     """
 
     def __init__(
-        self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress, team: Team = SINGLE
+        self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress, ranks: int = 1
     ) -> None:
         self._args = args
-        self._team = team
+        self._ranks = ranks
         self._queue = queue
         self._limiter = limiter
         self._progress = progress
         self._ahead = 1 if "queue_size" in args.own.unused else args.queue_size
-        self.fills = False  # nothing is lost that would have been learned from
+        self.refills = False  # nothing is lost that would have been learned from
 
     @property
     def most_steps(self) -> int:
         """Agent steps that an update can stand for at most."""
-        return (self._args.update_size or self._queue.slots * self._team.size) * self._queue.spec.length
+        return (self._args.update_size or self._queue.slots * self._ranks) * self._queue.spec.length
 
-    def begin(self) -> int:
+    def begin(self, state: RoundState) -> int:  # noqa: ARG002 - a replay's
         """Prepare the next round's updates; return the learner's step at which they begin."""
         progress = self._progress
         progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
         return progress.T_learner
 
+    def pass_steps(self, state: RoundState) -> None:
+        """Do nothing, as in `note_loss`."""
+
     def note_loss(self) -> None:
-        """Note nothing."""
+        """Do nothing: what waits in a queue is all that there is to learn from."""
 
     def may_update(self) -> bool:
         """Whether a batch waits."""
@@ -184,12 +156,16 @@ class QueuePace:
         """Return what an update waits for, without lockstep."""
         return f"{self._queue.wanted} sequences in the queue"
 
-    def turns(self) -> list[Turn]:
-        """Return the updates that the oldest sequences make, as many as are prepared at once; none at its end."""
-        progress, turns = self._progress, list[Turn]()
+    def fresh_steps(self) -> list[int]:
+        """Count the agent steps of each batch of this rank that can be prepared now."""
+        return self._queue.next_steps(self._ahead)
+
+    def turns(self, state: RoundState) -> list[Turn]:
+        """Return the updates of the batches that wait on all ranks, those prepared at once; none at the end."""
+        progress = self._progress
+        turns = list[Turn]()
         T = progress.T_learner
-        parts = self._team.exchange(self._queue.next_steps(self._ahead), list[int])
-        for steps in map(sum, zip(*parts, strict=False)):  # as many batches as all learners have
+        for steps in state.fresh_steps:
             if self._is_over(T):
                 break
             turns.append(Turn(share_learned(self._args, T), T + steps, progress.round))
@@ -207,12 +183,12 @@ Pace = StepPace | QueuePace
 
 
 def make_pace(
-    args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress, team: Team = SINGLE
+    args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress, ranks: int = 1
 ) -> Pace:
-    """Return the pace of an agent with its buffer."""
+    """Return the pace of an agent with its buffer, on each of so many ranks."""
     if buffer.fresh is not None:
-        return QueuePace(args, buffer.fresh, limiter, progress, team)
-    return StepPace(args, agent, buffer, limiter, progress, team)
+        return QueuePace(args, buffer.fresh, limiter, progress, ranks)
+    return StepPace(args, agent, buffer, limiter, progress)
 
 
 def share_learned(args: Args, T: int) -> float:

@@ -19,8 +19,8 @@ from rainbow_iqn_apex.programs.learner.checkpointer import (
     point_passed,
     points_to_keep,
 )
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
-from rainbow_iqn_apex.programs.learner.world import SINGLE
+from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.world import ALONE
 from tests.specs import ATARI
 
 MARKS = [2_500_000, 12_500_000, 25_000_000, 50_000_000]  # agent steps of four frames
@@ -59,8 +59,8 @@ def checkpointer_of(folder: Path, agent: Agent, progress: Progress) -> Checkpoin
     """Keeps weights of pong at the agent steps 100, 200 and 300."""
     words = "--game pong --T-max 300 --learn-start 4 --keep-checkpoints 3 --replay-frequency 7".split()
     run: Any = SimpleNamespace(
-        args=args_of(*words, "--path-to-results", str(folder)), client=None, folder=SimpleNamespace(action_repeat=4),
-        progress=progress, limiter=SimpleNamespace(synchronize=True, crews=()), team=SINGLE,
+        args=args_of(*words, "--path-to-results", str(folder)), client=None, results=SimpleNamespace(action_repeat=4),
+        progress=progress, limiter=SimpleNamespace(synchronize=True, crews=()), world=ALONE,
     )  # fmt: skip
     of_none: Any = None
     return Checkpointer(run, agent, of_none, of_none, None, DivergenceCheck(agent.model), EventLog())

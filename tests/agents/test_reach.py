@@ -4,7 +4,7 @@ import pytest
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, bound_of_earlier
+from rainbow_iqn_apex.programs.learner.run import Progress, bound_of_earlier
 
 ROUND = 100  # agent steps
 SETTINGS = options.parse(["--T-max", "50000", "--learn-start", "400"], "test", "")

@@ -31,8 +31,8 @@ from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.ingest import Evaluations, Ingest, MessageDecoder, make_evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, make_pace
+from rainbow_iqn_apex.programs.learner.run import Progress, Run
+from rainbow_iqn_apex.programs.learner.update_scheduler import make_pace
 from rainbow_iqn_apex.saber.results.training_log import EvaluationScores
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

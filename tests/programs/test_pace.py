@@ -19,9 +19,10 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.learner.gauges import PARTS
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
-from rainbow_iqn_apex.programs.learner.learner import Rounds
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, QueuePace, StepPace
-from rainbow_iqn_apex.programs.learner.world import SINGLE
+from rainbow_iqn_apex.programs.learner.learner import Learner
+from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.update_scheduler import QueuePace, StepPace
+from rainbow_iqn_apex.programs.learner.world import RoundState
 from tests.conftest import random_rows
 from tests.small import FREE
 from tests.specs import discrete
@@ -58,11 +59,15 @@ def step_pace(
     return StepPace(args, agent, buffer, limiter_of(synchronize=args.synchronize_actors_with_learner), progress)
 
 
+def state_of(pace: StepPace | QueuePace, new_steps: int = 0) -> RoundState:
+    return RoundState(refills=pace.refills, fresh_steps=pace.fresh_steps(), new_steps=new_steps)
+
+
 def updates(pace: StepPace | QueuePace, progress: Progress) -> list[int]:
     """Make the updates of a round; returns the agent steps after each call for more."""
-    progress.T_learner = pace.begin()
+    progress.T_learner = pace.begin(state_of(pace))
     made = []
-    while turns := pace.turns():
+    while turns := pace.turns(state_of(pace)):
         progress.T_learner = turns[-1].step
         made.append(progress.T_learner)
         if isinstance(pace, QueuePace):
@@ -110,7 +115,7 @@ def test_learning_begins_after_agent_steps_and_not_after_rows(capacity: int) -> 
         if pace.may_update():
             break
     assert LEARN_START <= progress.T_actors < LEARN_START + 6 // 2
-    assert pace.begin() == progress.T_actors
+    assert pace.begin(RoundState()) == progress.T_actors
 
 
 def refilled_pace(progress: Progress, rows: list[int], *more: str) -> StepPace:
@@ -151,7 +156,7 @@ def test_without_lockstep_a_learner_goes_on_behind_the_steps_that_have_passed() 
         rows.append(1)
         assert pace.may_update()
         assert updates(pace, progress) + updates(pace, progress) == ends
-        assert not pace.fills
+        assert not pace.refills
     progress = Progress("run", T_actors=500, T_learner=930, round_end=940)
     take(200, refilled_pace(progress, [], *FREE), progress)
     assert progress.T_learner == 1000
@@ -180,19 +185,19 @@ def test_a_loss_is_noted_before_new_messages_fill_the_buffer() -> None:
     )  # fmt: skip
     next(Ingest._backlog(ingest))
     rows.append(1)
-    assert pace.fills and pace.may_update()
+    assert pace.refills and pace.may_update()
 
 
 def test_speeds_are_measured_behind_what_the_log_held() -> None:
     # Mutation: measure before: a resumed run seems ten times as fast for a minute.
     done: list[str] = []
     nothing = SimpleNamespace(close=lambda: None, take_backlog=lambda: "backlog", gather_last=lambda: "last")
-    rounds: Any = SimpleNamespace(
-        _args=arguments(), _progress=Progress("run", T_learner=1000), _ingest=nothing, _team=SINGLE,
-        _clock=LoopClock(*PARTS), _begin=lambda: None, _finish=lambda: None, _close=lambda: None, _leave=done.append,
+    learner: Any = SimpleNamespace(
+        _args=arguments(), _progress=Progress("run", T_learner=1000), _ingest=nothing, lead=None,
+        _clock=LoopClock(*PARTS), _begin=lambda: None, _leave=done.append,
         _take_in=done.append, _measure_anew=lambda: done.append("measure"),
     )  # fmt: skip
-    Rounds.run(rounds)
+    Learner.run(learner)
     assert done == ["backlog", "measure", "last", "finished"]
 
 
@@ -200,39 +205,35 @@ def test_speeds_are_measured_behind_what_the_log_held() -> None:
 def test_speeds_are_measured_behind_the_first_updates_of_a_process(begins: int) -> None:
     # Mutation: measure behind the run's first updates alone: a resumed run seems as slow as its actors start.
     done: list[str] = []
-    rounds: Any = SimpleNamespace(
+    learner: Any = SimpleNamespace(
         _progress=Progress("run", T_learner=begins), _has_trained=False, _measure_anew=lambda: done.append("measure"),
-        _pace=SimpleNamespace(begin=lambda: 1010, turns=list, end=lambda: done.append("round")),
+        _pace=SimpleNamespace(begin=lambda _: 1010, turns=lambda _: [], end=lambda: done.append("round")),
         _buffer=SimpleNamespace(forget=lambda _: None), _ingest=SimpleNamespace(reader=SimpleNamespace(read={})),
     )  # fmt: skip
     for _ in range(2):
-        Rounds._train(rounds)
+        Learner._train(learner, RoundState())
     assert done == ["round", "measure", "round"]
 
 
 def take(steps: int, pace: StepPace, progress: Progress) -> None:
-    """Take in so many agent steps, and agree on them."""
-    rounds: Any = SimpleNamespace(
-        _args=arguments(*FREE), _limiter=limiter_of(synchronize=False), _pace=pace, _progress=progress, _team=SINGLE,
-        _agreed_steps=progress.T_actors, _buffer=pace._buffer,
-    )  # fmt: skip
+    """Take in so many agent steps."""
     progress.T_actors += steps
-    Rounds._agree(rounds, ready=True)
+    pace.pass_steps(state_of(pace, steps))
 
 
 def test_a_run_that_could_learn_nothing_up_to_its_end_is_refused() -> None:
     # Mutation: begin all the same, and the run has finished without an update.
     for played in (1000, 1300):
         with pytest.raises(UserError, match=rf"^--T-max: the first {played} agent steps were played before"):
-            step_pace(Progress("run", T_actors=played)).begin()
-    assert step_pace(Progress("run", T_actors=999)).begin() == 999
+            step_pace(Progress("run", T_actors=played)).begin(RoundState())
+    assert step_pace(Progress("run", T_actors=999)).begin(RoundState()) == 999
 
 
 def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() -> None:
     for waits, wanted in ((False, [130, 140, 150, 160]), (True, [130])):
         progress = Progress("run", T_actors=120)
         pace = step_pace(progress, *FREE, waits=waits, steps=10)
-        progress.T_learner = pace.begin()
+        progress.T_learner = pace.begin(RoundState())
         progress.T_actors = 139
         assert updates(pace, progress) == wanted
         assert pace.may_update() != waits
@@ -285,7 +286,7 @@ def test_what_is_waited_for_is_what_an_update_needs() -> None:
     progress = Progress("run", T_actors=120)
     assert step_pace(progress, *FREE, ready=False).awaited == f"{LEARN_START} transitions in the replay"
     behind = step_pace(progress, *FREE, waits=True, steps=25)
-    progress.T_learner = behind.begin()
+    progress.T_learner = behind.begin(RoundState())
     assert not behind.may_update() and behind.awaited == "the actors to play the next update's 25 agent steps"
     queue, _ = queue_of(2)
     waiting = QueuePace(arguments("--batch-size", "3", *FREE), queue, limiter_of(synchronize=False), progress)

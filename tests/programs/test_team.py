@@ -22,10 +22,9 @@ from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, DivergenceCheck
-from rainbow_iqn_apex.programs.learner.learner import Rounds
 from rainbow_iqn_apex.programs.learner.program import check_same_settings
-from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
-from rainbow_iqn_apex.programs.learner.world import SINGLE, TeamWatch, join, local_number
+from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.world import ALONE, RankWatch, RoundState, join, local_rank, mean_metrics, merge
 from tests.agents.ranks import ThreadRank, together
 from tests.agents.sequences import play
 from tests.agents.test_agents import ENVIRONMENT, agent_of
@@ -38,8 +37,7 @@ ALL = "--nb-actor 4 --memory-capacity 6000 --batch-size 8 --learn-start 301 --T-
 
 
 def share(size: int, *more: str) -> options.Args:
-    team: Any = SimpleNamespace(rank=0, size=size)
-    return share_of(options.parse([*ALL, *more], "test", ""), team)
+    return share_of(options.parse([*ALL, *more], "test", ""), size)
 
 
 @pytest.mark.redis
@@ -49,7 +47,7 @@ def test_others_are_watched_again_after_redis_was_away_for_longer_than_a_command
     # Mutation: no RunError among what the watch outlives.
     monkeypatch.setattr(connection, "AWAY_S", 0.2)
     own_client.set(Keys("run", "").lease_of(1), b"theirs", px=600_000)
-    with TeamWatch(own_client, "run", SINGLE, [b"ours", b"theirs"]):
+    with RankWatch(own_client, "run", 0, [b"ours", b"theirs"]):
         own_server.pause()
         wait_until(lambda: own_client.away.given_up, "a command to be given up")
         own_server.go_on()
@@ -89,16 +87,31 @@ def test_a_largest_lag_is_the_largest_of_all_learners() -> None:
     def metrics(rank: ThreadRank) -> list[dict[str, Tensor]]:
         own = float(rank.rank)
         made = [{"loss": torch.tensor(own), "largest_policy_lag": torch.tensor(own)}]
-        return Rounds._mean(SimpleNamespace(_team=rank), made)  # type: ignore[arg-type]
+        return mean_metrics(rank, made)
 
     assert together(3, metrics) == [[{"loss": 1.0, "largest_policy_lag": 2.0}]] * 3
 
 
+def test_the_merged_state_has_what_all_ranks_have_and_what_any_wants() -> None:
+    # Mutations: ready once one is; as many batches as one has; episodes in the order of arrival.
+    first: dict[str, bool | int | float | str] = {"actor": 0}
+    second: dict[str, bool | int | float | str] = {"actor": 1}
+    ready = RoundState(received={0: 7}, new_steps=3, episodes=[first], fresh_steps=[5, 4, 5])
+    waits = RoundState(is_ready=False, is_save_due=True, received={1: 9}, episodes=[second], fresh_steps=[2, 1])
+    assert merge([ready]) == ready
+    assert merge([ready, waits]) == RoundState(
+        is_ready=False, is_save_due=True, received={0: 7, 1: 9}, new_steps=3, episodes=[first, second],
+        fresh_steps=[7, 5],
+    )  # fmt: skip
+    assert merge([ready, RoundState(is_stopping=True, refills=True)]).is_stopping
+    assert merge([RoundState(refills=True), ready]).refills
+
+
 def test_a_learner_that_torchrun_has_not_started_is_alone() -> None:
-    assert join({}, CPU) is SINGLE
-    assert join({"WORLD_SIZE": "1", "RANK": "0"}, CPU) is SINGLE
-    assert local_number({"LOCAL_RANK": "3"}) == 0  # of a job manager, perhaps
-    assert local_number({"LOCAL_RANK": "3", "WORLD_SIZE": "4"}) == 3
+    assert join({}, CPU) is ALONE
+    assert join({"WORLD_SIZE": "1", "RANK": "0"}, CPU) is ALONE
+    assert local_rank({"LOCAL_RANK": "3"}) == 0  # of a job manager, perhaps
+    assert local_rank({"LOCAL_RANK": "3", "WORLD_SIZE": "4"}) == 3
 
 
 def test_a_learner_without_the_others_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +136,7 @@ def test_an_environment_of_no_torchrun_is_refused(environment: dict[str, str]) -
 def test_each_learner_has_its_share() -> None:
     own = share(2)
     assert (own.memory_capacity, own.batch_size, own.learn_start) == (3000, 4, 151)
-    assert share_of(options.parse(ALL, "test", ""), SINGLE).batch_size == 8
+    assert share_of(options.parse(ALL, "test", ""), 1).batch_size == 8
 
 
 @pytest.mark.parametrize(("option", "value"), [("--nb-actor", 2), ("--memory-capacity", 6002), ("--batch-size", 30)])
@@ -136,9 +149,9 @@ def refused(rank: ThreadRank, agents: list[QLearningAgent]) -> str:
     """Gather a checkpoint's parts, of an agent for each learner; return what is wrong with them."""
     agent = agents[rank.rank]
     replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
-    ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=SimpleNamespace(share=lambda: None, waiting=[]))
+    ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=[])
     run: Any = SimpleNamespace(
-        args=options.parse(ALL, "test", ""), client=None, folder=None, progress=Progress("a1"), team=rank,
+        args=options.parse(ALL, "test", ""), client=None, results=None, progress=Progress("a1"), world=rank,
         limiter=SimpleNamespace(synchronize=True),
     )  # fmt: skip
     divergence = DivergenceCheck(agent.model)
