@@ -22,7 +22,7 @@ from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
 from rainbow_iqn_apex.programs.machine import parse_for_start
 from rainbow_iqn_apex.programs.process import fault_in
-from rainbow_iqn_apex.programs.sweep.process import environment
+from rainbow_iqn_apex.programs.supervision import package_environment
 
 _WRONG_COMMAND = 2
 
@@ -64,7 +64,7 @@ def train(**options: Any) -> Path:
     words = _words({"windows": "none"} | options)
     process = subprocess.Popen(
         [sys.executable, "-m", "rainbow_iqn_apex.programs.start", *words],
-        env=environment() | {CALLED_AS: "train()"},
+        env=package_environment() | {CALLED_AS: "train()"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -114,4 +114,4 @@ def there(workplace: Workplace) -> list[psutil.Process]:
 
 def here(workplace: Workplace) -> list[psutil.Process]:
     """What stands for an actor on this side."""
-    return workplace.processes("rainbow_iqn_apex.programs.start.remote_actor")
+    return workplace.processes("rainbow_iqn_apex.programs.start.hosts")

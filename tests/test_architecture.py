@@ -263,7 +263,7 @@ def test_a_circle_is_noticed() -> None:
         ("args.py", "from agents.registry import make_agent"),
         ("programs/start/x.py", "from programs.common import run_program"),
         ("programs/start/x.py", "import agents"),
-        ("programs/common.py", "from programs.start.output import say"),
+        ("programs/common.py", "from programs.start.screen import say"),
     ],
 )
 def test_a_wrong_import_is_noticed(path: str, text: str) -> None:

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.options import config_file
 from rainbow_iqn_apex.programs.common import launch_command
 from rainbow_iqn_apex.programs.start import hosts
 from rainbow_iqn_apex.programs.start import options as start_options
-from rainbow_iqn_apex.programs.sweep import settings as sweep_settings
+from rainbow_iqn_apex.programs.sweep import plan
 from tests.interface import errors_of, read
 from tests.processes import run
 
@@ -58,7 +58,7 @@ def test_lines_may_end_as_on_windows(file: Path, tmp_path: Path) -> None:
     (tmp_path / "hosts").write_bytes(b"node1 4\r\nnode2 2 folder=/x\r\n")
     assert [host[:3] for host in hosts.read(tmp_path / "hosts", "/here")] == [("node1", 4, "/here"), ("node2", 2, "/x")]
     (tmp_path / "sweep.yaml").write_bytes(b"games: [pong]\r\nseeds: [1]\r\n")
-    assert sweep_settings.read(tmp_path / "sweep.yaml")[0].games == ("pong",)
+    assert plan.read(tmp_path / "sweep.yaml")[0].games == ("pong",)
 
 
 def test_the_file_may_choose_the_preset(file: Path) -> None:

@@ -28,6 +28,7 @@ from rainbow_iqn_apex.programs.dashboard import program as dashboard_program
 from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.programs.sweep import program as sweep_program
+from rainbow_iqn_apex.programs.sweep.plan import planned
 from rainbow_iqn_apex.saber.report import program as report_program
 from tests.documents import Command, blocks, commands, documents, write_modules
 from tests.memory.test_redis_users import make_users
@@ -128,7 +129,7 @@ def sweep(words: tuple[str, ...], place: Workplace) -> None:
     (text,) = [block.text for block in blocks("", DOCUMENTS["docs/programs.md"]) if block.text.startswith("games: ")]
     (place.folder / words[2]).write_text(text)
     given = sweep_program.parser("").parse_args(words[2:])
-    assert len(sweep_program.planned(given.file, place.folder)) == 24
+    assert len(planned(given.file, place.folder)) == 24
 
 
 def requirements(words: tuple[str, ...], _: Workplace) -> None:

@@ -22,7 +22,7 @@ from rainbow_iqn_apex.programs.dashboard.results import Results
 from rainbow_iqn_apex.programs.evaluation.card import check_folder
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
 from rainbow_iqn_apex.programs.learner.checkpointer import newest_whole
-from rainbow_iqn_apex.programs.sweep.runs import Run, State
+from rainbow_iqn_apex.programs.sweep.plan import Run, State
 from rainbow_iqn_apex.saber.report.inputs import TABLES, read_inputs
 from rainbow_iqn_apex.saber.report.program import write_report
 from rainbow_iqn_apex.saber.results.evaluation_log import (

@@ -15,9 +15,9 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.process import StopRequest
-from rainbow_iqn_apex.programs.start import hosts, options, ssh
+from rainbow_iqn_apex.programs.start import hosts, options
 from rainbow_iqn_apex.programs.start.hosts import Host
-from rainbow_iqn_apex.programs.start.remote_messages import FAULT
+from rainbow_iqn_apex.programs.start.remote_side import FAULT
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
@@ -121,7 +121,7 @@ exec cat > /dev/null
 def test_a_host_that_was_there_is_waited_for_whatever_is_missing(is_restarted: bool, tmp_path: Path) -> None:
     # Mutations: end with exit code 2 where the folder is mounted a moment later than sshd answers; know of no earlier
     # process for this actor, to which the host was there.
-    module = "rainbow_iqn_apex.programs.start.remote_messages"
+    module = "rainbow_iqn_apex.programs.start.remote_side"
     hello = f"import json; from dataclasses import asdict; from {module} import HELLO; "
     hello += "from rainbow_iqn_apex.common.checkout import present; "
     hello += "print(HELLO.decode() + json.dumps(asdict(present())), flush=True)"
@@ -140,7 +140,7 @@ esac
     if is_restarted:
         (tmp_path / "calls").write_text("x\n")
         path["RAINBOW_HAS_WORKED"] = "yes"
-    words = ["-m", "rainbow_iqn_apex.programs.start.remote_actor", "node1", "/there", "127.0.0.1:6379", "0"]
+    words = ["-m", "rainbow_iqn_apex.programs.start.hosts", "node1", "/there", "127.0.0.1:6379", "0"]
     with Processes() as processes:
         actor = processes.start(*words, environment=clean_environment() | path)
         actor.wait_until((tmp_path / "third").exists, "another try")
@@ -164,10 +164,10 @@ exit 255
 """)
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(ssh, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(hosts, "_PAUSE_S", 0.1)
     told = "far: has no environment in there" if is_dropped else "far: Permission denied; `ssh far` must get in"
     with pytest.raises(UserError, match=told):
-        ssh.check([Host("far", 1, "there", ())], "127.0.0.1:1", StopRequest())
+        hosts.check([Host("far", 1, "there", ())], "127.0.0.1:1", StopRequest())
     assert len((tmp_path / "calls").read_text()) == (6 if is_dropped else 2)
 
 
@@ -178,7 +178,7 @@ def test_a_helper_that_outlives_its_ssh_is_not_waited_for(tmp_path: Path, monkey
     Path("ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(UserError, match="far: has no checkout of this repository in there"):
-        ssh.check([Host("far", 1, "there", ())], "127.0.0.1:1", StopRequest())
+        hosts.check([Host("far", 1, "there", ())], "127.0.0.1:1", StopRequest())
     helper = psutil.Process(int(Path("helper").read_text()))
     helper.kill()
     wait_until(lambda: "ssh far" not in {thread.name for thread in threading.enumerate()}, "the end of all threads")
@@ -279,13 +279,13 @@ def test_a_host_without_keys_or_tunnel_is_told(
     monkeypatch.setenv("PATH", sshd.path)
     (sshd.folder / "known").write_text("")
     with pytest.raises(UserError, match=r"node1: Host key verification failed\.; `ssh node1` must get in without"):
-        ssh.check([host], "localhost:1", StopRequest())
+        hosts.check([host], "localhost:1", StopRequest())
     closed = Sshd(tmp_path / "closed", "AllowTcpForwarding no")
     with closing(closed):
         closed.start()
         monkeypatch.setenv("PATH", closed.path)
         with pytest.raises(UserError, match="node1: its sshd lets no tunnel through: set AllowTcpForwarding there"):
-            ssh.check([host], "localhost:1", StopRequest())
+            hosts.check([host], "localhost:1", StopRequest())
 
 
 @pytest.mark.slow

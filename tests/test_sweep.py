@@ -13,11 +13,10 @@ import torch
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.process import StopRequest
+from rainbow_iqn_apex.programs.supervision import package_environment
 from rainbow_iqn_apex.programs.sweep import program
-from rainbow_iqn_apex.programs.sweep.process import LOG, environment, take
-from rainbow_iqn_apex.programs.sweep.process import Process as SweepProcess
-from rainbow_iqn_apex.programs.sweep.program import planned
-from rainbow_iqn_apex.programs.sweep.runs import State, port_for
+from rainbow_iqn_apex.programs.sweep.plan import State, planned, port_for
+from rainbow_iqn_apex.programs.sweep.sweep import LOG, StartScript, take
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, present_start, write_record
 from tests.deadline import wait_until
 from tests.processes import ROOT, Ended, Process, Processes, clean_environment, run
@@ -88,7 +87,7 @@ def test_a_sweep_is_stopped_goes_on_and_is_skipped_when_it_has_finished(folder: 
     log = wait_for_log(sweep, folder, NAMES[0], "Resuming from")
     sweep.kill()
     assert_nothing_left(folder)
-    assert "all is stopped and saved" in log.read_text().splitlines()[-2]
+    assert "start_learning_atari: all is stopped and saved" in log.read_text().splitlines()[-3:]
     write(folder, CARTPOLE.replace("1200", "4000") + "seeds: [1, 2, 3]\n")  # which the first two have done already
     sweep = start(processes, folder, "--at-once", 2)
     assert sweep.finish(400) == 0, sweep.output
@@ -295,7 +294,7 @@ def test_a_port_that_another_has_taken_first_is_given_up(folder: Path) -> None:
 
 def test_modules_of_the_users_own_go_before_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/of/the/user")
-    assert environment()["PYTHONPATH"] == f"/of/the/user:{ROOT}"
+    assert package_environment()["PYTHONPATH"] == f"/of/the/user:{ROOT}"
 
 
 def test_what_an_earlier_start_has_printed_tells_nothing_of_this_one(folder: Path) -> None:
@@ -305,9 +304,8 @@ def test_what_an_earlier_start_has_printed_tells_nothing_of_this_one(folder: Pat
     assert lock
     lines = "[learner] Finished at T = 1200 already\n[learner] [12:00] T = 300 / 1200\nlearner.py: error: taken\n"
     (only.folder / LOG).write_text(lines)
-    process = SweepProcess(only, State(free_port(), 0), lock, None)
-    process.popen.kill()
-    process.popen.wait()
+    process = StartScript(only, State(free_port(), 0), lock, None)
+    process.kill()
     assert process.fault() == "it has printed nothing" and process.progress() == (0, "") and not process.has_finished()
     with (only.folder / LOG).open("a") as file:
         file.write("[learner] [12:00] Finished at T = 1200, weights 0\n" + "[actor 0] a line\n" * 2000)

@@ -4,26 +4,22 @@ It is a process of its own, so that a batch and an update take no turns: in one 
 It begins again when it fails, and ends with its learner.
 """
 
-import multiprocessing
+import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import resource_tracker
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.common.signals import blocked, describe_end
 from rainbow_iqn_apex.common.text import name_exit, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.programs.inference.listening import listening, server_tls
 from rainbow_iqn_apex.programs.process import prepare_processor, stop_on_signals
+from rainbow_iqn_apex.programs.supervision import Function, RestartPolicy, stop_all
 
-_AGAIN_S = (2.0, 60.0)  # between two starts: twice as long each time, and at most
-_WORKS_S = 60.0  # a server that ends later has worked before
 _LOOK_S = 0.5
 _END_S = 15.0
 
@@ -53,39 +49,27 @@ def own_inference(args: Args) -> Iterator[None]:
 
 
 def _keep(args: Args, left: threading.Event) -> None:
-    pause, most = _AGAIN_S
+    policy = RestartPolicy(final_codes=(0,), most=math.inf)
+    server = Function(
+        "The inference server of this learner", _serve, (replace(args, id_actor=-1), os.getpid()), policy=policy
+    )
+    server.has_worked = True  # what it lacks, such as memory, may be away for a while: there are pauses
     while not left.is_set():
-        began = time.monotonic()
         try:
-            code = _run_once(args, left)
+            server.start()
+            while server.runs() and not left.wait(_LOOK_S):
+                pass
         except OSError as error:  # no memory for a process, say
-            print(f"The inference server of this learner cannot be started: {one_line(error)}", flush=True)
+            print(f"{server.name} cannot be started: {one_line(error)}", flush=True)
         else:
-            if not code:
-                return  # the run is over, or the learner leaves
-            print(f"The inference server of this learner {describe_end(code)}: starting it again", flush=True)
-        if time.monotonic() - began >= _WORKS_S:
-            pause = _AGAIN_S[0]
-        left.wait(pause)
-        pause = min(most, 2 * pause)
-
-
-def _run_once(args: Args, left: threading.Event) -> int:
-    """Run a server until it ends or the learner has left; return its exit code, 0 if the run is over."""
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()))
-    resource_tracker.ensure_running()  # otherwise `start` would start it, which unblocks SIGINT
-    with blocked(signal.SIGINT):  # Ctrl-C also reaches the learner, which then ends the server
-        process.start()
-    while process.is_alive() and not left.wait(_LOOK_S):
-        pass
-    if left.is_set():
-        process.terminate()
-        process.join(_END_S)
+            if server.may_restart():
+                print(f"{server.end}: starting it again", flush=True)
+        if not server.runs() and not server.may_restart():
+            return  # the run is over
+        while not left.is_set() and not server.is_due():
+            left.wait(_LOOK_S)
+    for process in stop_all([server], _END_S):
         process.kill()
-        process.join()
-        return 0
-    return process.exitcode or 0
 
 
 def _serve(args: Args, learner: int) -> None:

@@ -90,7 +90,7 @@ class StartOptions:
         given = {name: self.args.get(name) for name in names if name not in _OF_THIS_MACHINE}
         given |= {"id_actor": id_actor} | ({"gpu_number": host.gpus[turn % len(host.gpus)]} if host.gpus else {})
         words = [f"{flag_of(name)}={value}" for name, value in given.items()]
-        module = [sys.executable, "-m", "rainbow_iqn_apex.programs.start.remote_actor"]
+        module = [sys.executable, "-m", "rainbow_iqn_apex.programs.start.hosts"]
         return [*module, host.name, host.folder, self.redis, str(self.server.access.db), *words]
 
     @property

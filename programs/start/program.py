@@ -4,7 +4,6 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
@@ -14,11 +13,10 @@ from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs import launch
 from rainbow_iqn_apex.programs.machine import count_gpus
 from rainbow_iqn_apex.programs.process import StopRequest, provide_streams
-from rainbow_iqn_apex.programs.start import options, ssh, windows
-from rainbow_iqn_apex.programs.start.output import complain, say
-from rainbow_iqn_apex.programs.start.process import Clock, no_window
-from rainbow_iqn_apex.programs.start.screen import shown
+from rainbow_iqn_apex.programs.start import hosts, options, windows
+from rainbow_iqn_apex.programs.start.screen import complain, say, shown
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
+from rainbow_iqn_apex.programs.supervision import WRONG_COMMAND, Clock
 
 _HELP = Path(__file__).with_name("help.txt")
 
@@ -46,12 +44,10 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
                 "learns, and how fast; --preset paper trains the full one"
             )
         if asked.hosts:
-            ssh.check(asked.hosts, asked.redis, stop)
+            hosts.check(asked.hosts, asked.redis, stop)
             access = asked.server.access  # actors elsewhere reach the server by another URL, but as the same user
             os.environ |= {USERNAME: access.username or "", PASSWORD: access.password or ""}
-        open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
-        supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
-        return _run(supervisor, asked, options.continuation(script, words))
+        return _run(Supervisor(asked, kind, stop, clock), asked, options.continuation(script, words))
     except Stopped:
         say("stopped before anything was started")
         return 0
@@ -84,6 +80,6 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
         say("all is stopped and saved")
     if supervisor.result:
         say(supervisor.result)
-    if supervisor.learner.started and code != 2 and (stopped or code):
+    if supervisor.learner.started and code != WRONG_COMMAND and (stopped or code):
         say(f"go on from here with: {continuation}")
     return code

@@ -3,7 +3,6 @@
 import re
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 from contextlib import closing, suppress
@@ -12,15 +11,14 @@ from typing import IO, NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.files import caller_path, lock_file
-from rainbow_iqn_apex.common.signals import blocked
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file, keeps_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.broker.leases import is_at_work
 from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.redis_program import CONFIGURATION, find_program, process_file, settings_of
-from rainbow_iqn_apex.programs.start.output import complain, say
-from rainbow_iqn_apex.programs.start.process import MOST_RETURNS, WORKS_S, Clock, pause_s
+from rainbow_iqn_apex.programs.start.screen import complain, say
+from rainbow_iqn_apex.programs.supervision import Clock, Command, RestartPolicy, stop_all
 
 _ANSWERS_WITHIN_S = 30.0
 _OTHERS_SAVE_S = 60.0
@@ -164,31 +162,26 @@ class RedisServer:
         self._host, self._port, self._stop = host, port, stop
         self._program = find_program()
         self._lock = _lock(folder, port, stop)
-        self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
-        self._clock = clock
-        self._restarts = 0  # without work in between
-        self._began = self._seen = 0.0  # by the clock; when it last ran
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes
-        self._process: subprocess.Popen[bytes] | None = None
         self._held: socket.socket | None = None  # by which other start scripts see that this one lives
+        self.process = Command(
+            "the Redis server",
+            [self._program.path, "-", *settings_of(port, folder), "--pidfile", process_file(port, folder)],
+            self._log,
+            pass_fds=[self._lock.fileno()],  # a server that outlives this script keeps the lock
+            policy=RestartPolicy(final_codes=()),
+            clock=clock,
+            # Slurm and systemd send SIGTERM to all processes at once, and the server has to outlive those that save.
+            blocks=[signal.SIGTERM],
+        )
+        self.process.has_worked = True  # what it lacks later, such as memory, is away for a while
 
     def start(self) -> None:
         """Start it, and wait until it answers; raises RunError if it cannot."""
-        self._began = self._clock()
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as place, CONFIGURATION.open("rb") as configuration:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
-            # Slurm and systemd send SIGTERM to all processes at once, and the server has to outlive those that save.
-            with blocked(signal.SIGTERM), CONFIGURATION.open("rb") as configuration:
-                self._process = subprocess.Popen(
-                    [self._program.path, "-", *self._settings],
-                    stdin=configuration,
-                    stdout=self._log,
-                    stderr=self._log,
-                    cwd=place,
-                    start_new_session=True,  # Ctrl-C must not stop it before the others have saved
-                    pass_fds=[self._lock.fileno()],  # a server that outlives this script keeps the lock
-                )
-            self._wait(self._process.pid)
+            self.process.start(configuration, place)
+            self._wait()
         self._hold()
         say(f"Redis: started {self._program} at {self._host}:{self._port}")
 
@@ -202,11 +195,11 @@ class RedisServer:
         if self._held:
             self._held.close()
 
-    def _wait(self, process_id: int) -> None:
+    def _wait(self) -> None:
         """Wait until this very process answers: another server may have taken the port in the meantime."""
         deadline, printed = time.monotonic() + _ANSWERS_WITHIN_S, False
-        while (answer := ask(self._host, self._port)).process_id != process_id:
-            if not self.runs():
+        while (answer := ask(self._host, self._port)).process_id != self.process.process_id:
+            if not self.process.runs():
                 raise self._failed("could not start")
             if answer.is_loading:
                 deadline = time.monotonic() + _ANSWERS_WITHIN_S
@@ -217,52 +210,32 @@ class RedisServer:
                 raise self._failed("does not answer")
             self._stop.pause()
 
-    def runs(self) -> bool:
-        """Return whether it runs."""
-        return self._process is not None and self._process.poll() is None
-
     def keep_alive(self) -> None:
-        """Start it again if it has died: its file holds all but the last second, which the others send again.
-
-        What it needs, such as memory, may be away for a while: so there are pauses, ever longer ones, between starts.
-        """
-        now = self._clock()
-        if self.runs():
-            self._seen = now
+        """Start it again if it has died: its file holds all but the last second, which the others send again."""
+        if self.process.runs():
             return
-        if self._seen - self._began >= WORKS_S:
-            self._restarts = 0
-        if self._restarts == MOST_RETURNS:
+        if not self.process.may_restart():
             raise self._failed("has died")
-        if now - self._began < pause_s(self._restarts):
+        if not self.process.is_due():
             return
-        self._restarts += 1
         say("the Redis server has died and is started again")
         try:
             self.start()
         except (RunError, OSError) as error:
             complain(str(error))
-            self._kill()
+            self.process.kill()
 
     def _failed(self, what: str) -> RunError:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         return RunError("\n".join([f"the Redis server {what}; its last lines:", *lines]))
 
-    def _kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-
     def stop(self, patience_s: float) -> None:
         """Stop it, after all who save into it."""
         self._let_go()
-        if self._process and self.runs():
+        if self.process.runs():
             say("stopping the Redis server")
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(patience_s)
-            except subprocess.TimeoutExpired:
-                self._kill()
+            for process in stop_all([self.process], patience_s, signal.SIGINT):
+                process.kill()
         self._log.close()
         self._lock.close()

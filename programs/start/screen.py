@@ -1,9 +1,10 @@
-"""Draws the whole run at the bottom of the start script's terminal; all lines go above it."""
+"""The start script's terminal: its own lines and those of its processes, above a picture of the whole run."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
@@ -13,10 +14,33 @@ from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.pictures import run_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible
-from rainbow_iqn_apex.programs.start import output
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.programs.supervision import write_all
 
+_NAME = command_line.name_of("start_learning_atari.sh").removesuffix(".sh")
+_TERMINAL, _ERRORS = 1, 2  # descriptors
 _INTERVAL_S = 1.0
 _ENDS_S = 2.0
+_screens: list[Screen] = []  # the one that is drawn on this terminal, or none
+
+
+def say(text: str) -> None:
+    """Print a line of the start script itself."""
+    print_line(f"{_NAME}: {text}\n".encode(errors="backslashreplace"))
+
+
+def complain(text: str) -> None:
+    """Print a line about what went wrong."""
+    print_line(f"{_NAME}: {text}\n".encode(errors="backslashreplace"), _ERRORS)
+
+
+def print_line(line: bytes, descriptor: int = _TERMINAL) -> None:
+    """Print a line, above the picture if there is one; a training goes on when lines are not read any more."""
+    with suppress(OSError):
+        if _screens and (descriptor == _TERMINAL or (descriptor == _ERRORS and os.isatty(_ERRORS))):
+            _screens[0].above([line.decode(errors="replace").removesuffix("\n")])
+        else:
+            write_all(descriptor, line)
 
 
 @contextmanager
@@ -25,15 +49,18 @@ def shown(server: Server, run: str) -> Iterator[None]:
     if not is_possible():
         yield
         return
-    left, screen = threading.Event(), Screen()
-    with output.above(screen), closing(screen):  # no line goes past the screen before the picture is gone
-        thread = threading.Thread(target=_draw, args=(screen, server, run, left), name="screen", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            left.set()
-            thread.join(_ENDS_S)  # not for ever, as Redis may not answer
+    left = threading.Event()
+    screen = Screen()
+    _screens.append(screen)
+    thread = threading.Thread(target=_draw, args=(screen, server, run, left), name="screen", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join(_ENDS_S)  # not for ever, as Redis may not answer
+        screen.close()
+        _screens.clear()  # last: no line goes past the screen before the picture is gone
 
 
 def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> None:
@@ -54,4 +81,4 @@ def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> No
             except Exception as error:  # noqa: BLE001 - a fault in here may cost the picture, and no run
                 if (fault := name_error(error)) not in printed:
                     printed.add(fault)
-                    output.complain(f"the run cannot be drawn ({fault})")
+                    complain(f"the run cannot be drawn ({fault})")

@@ -1,20 +1,26 @@
 """Keep a run going: start Redis, learner, inference server and actors, start again what was killed, and stop all."""
 
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 
+from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import PolicyLostError, UserError
 from rainbow_iqn_apex.memory.broker.leases import LEARNER, printable
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.sink_options import tensorboard_folder
 from rainbow_iqn_apex.programs.process import RESULT, StopRequest
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER
 from rainbow_iqn_apex.programs.start.options import StartOptions, lasting
-from rainbow_iqn_apex.programs.start.output import complain, say
-from rainbow_iqn_apex.programs.start.page_server import page_servers
-from rainbow_iqn_apex.programs.start.process import Clock, OpenWindow, Process, no_window
 from rainbow_iqn_apex.programs.start.redis_server import RedisServer
+from rainbow_iqn_apex.programs.start.screen import complain, print_line, say
+from rainbow_iqn_apex.programs.start.viewer import QUESTION
+from rainbow_iqn_apex.programs.start.windows import Windows, open_window
+from rainbow_iqn_apex.programs.supervision import Clock, Command, Lines, Process, stop_all
 
 _PAGES_END_S = 5.0
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
@@ -22,37 +28,40 @@ _LEARNER_ENDS_S = 5.0  # a learner that is stopped ends so soon after its actors
 _LEARNER_SAVES_S = 30.0  # one that finishes, most of the time
 
 
+def lines_of(name: str, takes: Callable[[bytes], bool] = lambda _: False) -> Lines:
+    """Return what becomes of a process's lines: they come to this terminal with its name."""
+    return Lines(lambda line: print_line(f"[{name}] ".encode() + line), takes)
+
+
 class Supervisor:
     """The processes of a run."""
 
     def __init__(
-        self, options: StartOptions, open_window: OpenWindow, stop: StopRequest, place: str = "",
-        clock: Clock = time.monotonic,
-    ) -> None:  # fmt: skip
-        """`place` names where the windows are, empty where there are none; restarts depend on the `clock`."""
-        self._options = options
-        self._place = place
-        self._open_window = open_window
-        self._stop = stop
-        self._clock = clock
+        self, options: StartOptions, windows: Windows | None, stop: StopRequest, clock: Clock = time.monotonic
+    ) -> None:
+        """Open windows for the processes, if there are any; restarts depend on the `clock`."""
+        self._options, self._windows, self._stop, self._clock = options, windows, stop, clock
         self._redis: RedisServer | None = None
-
-        def process(name: str, command: list[str], takes: Callable[[bytes], bool] = lambda _: False) -> Process:
-            return Process(name, command, takes, again=lasting(command), clock=clock)
-
         self._was_stopped = self._has_finished = False  # the learner, by its own words
         self.result = ""  # the score of a learner that has ended, its plot, and the command that evaluates it
-        self.learner = process("learner", options.command(LEARNER), self._note_end)
-        self._actors = [process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
+        self.learner = self._process("learner", options.command(LEARNER), self._note_end)
+        self._actors = [self._process(options.actor_name(i), options.command(i)) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
-            process(f"evaluation actor {i}", options.evaluation_command(i)) for i in range(options.args.nb_eval_actors)
+            self._process(f"evaluation actor {i}", options.evaluation_command(i))
+            for i in range(options.args.nb_eval_actors)
         ]
         self._inference_servers = [
-            process(f"inference server {i}", options.inference_command()) for i in range(options.serves)
+            self._process(f"inference server {i}", options.inference_command()) for i in range(options.serves)
         ]
         self._all = [self.learner, *self._inference_servers, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
-        self._page_servers: list[Process] = []
+        self._page_servers = page_servers(options.args)
+
+    def _process(self, name: str, command: list[str], takes: Callable[[bytes], bool] = lambda _: False) -> Command:
+        lines = lines_of(name, takes)
+        if self._windows:
+            lines = Lines(lines.show, takes, partial(open_window, self._windows, stop=self._stop), QUESTION)
+        return Command(name, command, lines, again=lasting(command), clock=self._clock)
 
     def prepare_redis(self) -> None:
         """Start a Redis server, or see that the one to be used answers."""
@@ -69,13 +78,12 @@ class Supervisor:
     def train(self) -> int:
         """Run until the learner ends for good, or no actor is left to learn from; return the exit code of that."""
         for process in self._all:
-            process.start(self._open_window)
-        if self._place:
-            say(f"{', '.join(process.name for process in self._all)}: {self._place}")
-        self._page_servers = page_servers(self._options.args)
+            process.start()
+        if self._windows:
+            say(f"{', '.join(process.name for process in self._all)}: {self._windows.place}")
         for server in self._page_servers:
-            server.start(no_window)
-        while self.learner.runs() or self._starts_again(self.learner, self._learner_goes_on()):
+            server.start()
+        while self.learner.runs() or self._restarts(self.learner, self._learner_goes_on()):
             if self._redis:
                 self._redis.keep_alive()
             for group in (self._inference_servers, self._actors, self._evaluation_actors):
@@ -92,7 +100,7 @@ class Supervisor:
 
     def _learner_goes_on(self) -> bool:
         """Return whether the learner must be started again: it has failed, or was stopped, but not by this script."""
-        return self.learner.may_go_on() or (self.learner.exit_code == 0 and self._was_stopped)
+        return self.learner.may_restart() or (self.learner.exit_code == 0 and self._was_stopped)
 
     def _note_end(self, line: bytes) -> bool:
         """Note whether the learner was stopped, or has finished, and its result, which is printed at the end.
@@ -107,36 +115,34 @@ class Supervisor:
             self._was_stopped = not self._has_finished
         return False
 
-    def _failed_for_good(self) -> Process | None:
+    def _failed_for_good(self) -> Command | None:
         """Return a process that has failed for good if the run cannot go on: all have ended, or would wait for it."""
-        failed = [process for process in self._given_up if process.exit_code]
+        failed = [process for process in self._all if process in self._given_up and process.exit_code]
         if server := next((process for process in self._inference_servers if process in failed), None):
             return server
         actor = next((process for process in self._actors if process in failed), None)
         is_over = self._given_up.issuperset(self._actors) or self._options.args.synchronize_actors_with_learner
         return actor if is_over else None
 
-    def _look_after(self, process: Process, group: list[Process]) -> None:
+    def _look_after(self, process: Command, group: list[Command]) -> None:
         """Start again a process that was killed or sent home; if not, print how many of its kind are left."""
         if process.runs():
             return
         has_lost_its_server = process in self._actors and process.exit_code == PolicyLostError.exit_code
-        if self._starts_again(process, process.may_go_on() or self._was_sent_home(process) or has_lost_its_server):
+        if self._restarts(process, process.may_restart() or self._was_sent_home(process) or has_lost_its_server):
             self._given_up.discard(process)
         elif process not in self._given_up:
             self._given_up.add(process)
             left = f"{len(group) - len(self._given_up.intersection(group))} of {len(group)} still run"
             say(f"{process.end}; {left}")
 
-    def _look_after_pages(self, server: Process) -> None:
+    def _look_after_pages(self, server: Command) -> None:
         """Start a server of pages again as the other processes; the run goes on without one that fails again."""
-        if server.runs() or server in self._given_up:
-            return
-        if not self._starts_again(server, server.may_go_on(), no_window):
+        if not (server.runs() or server in self._given_up or self._restarts(server, server.may_restart())):
             self._given_up.add(server)
             say(f"{server.end}, and the run goes on")
 
-    def _was_sent_home(self, process: Process) -> bool:
+    def _was_sent_home(self, process: Command) -> bool:
         """Return whether a process has ended in good order though the learner goes on.
 
         The learner before this one may have sent it home. Or another than this script has stopped it, or it has met
@@ -146,12 +152,13 @@ class Supervisor:
         begins = now - self.learner.started < _LEARNER_STARTS_S
         return process.exit_code == 0 and now - process.ended >= (_LEARNER_ENDS_S if begins else _LEARNER_SAVES_S)
 
-    def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
+    def _restarts(self, process: Command, makes_sense: bool) -> bool:
+        """Start a process again once its pause is over, if that makes sense; return whether it does."""
         if makes_sense and process.is_due():
             say(f"{process.end} and is started again")
             if process is self.learner:
                 self._was_stopped = self._has_finished = False
-            process.start_again(open_window or self._open_window)
+            process.start()
         return makes_sense
 
     def stop(self) -> bool:
@@ -162,25 +169,40 @@ class Supervisor:
             say(f"stopping {', '.join(process.name for process in running)} (up to {patience_s} s to save)")
         servers = [process for process in running if process in self._inference_servers]
         others = [process for process in running if process not in servers]
-        for process in chain(_ended(others, patience_s), _ended(servers, patience_s)):  # others end a step by servers
+        for process in chain(stop_all(others, patience_s), stop_all(servers, patience_s)):  # others end a step by them
             if process.runs():
                 complain(f"{process.name} did not stop in {patience_s} s and is killed")
                 process.kill()
             if not process.has_stopped_in_order():
                 complain(process.end)
-        for server in _ended([server for server in self._page_servers if server.runs()], _PAGES_END_S):
+        for server in stop_all([server for server in self._page_servers if server.runs()], _PAGES_END_S):
             server.kill()
         if self._redis:
             self._redis.stop(patience_s)
         return all(process.has_stopped_in_order() for process in running)
 
 
-def _ended(running: list[Process], patience_s: float) -> Iterator[Process]:
-    """Ask all to stop, and yield each when it has ended, or has not for so long."""
-    for process in running:
-        process.ask_to_stop()
-    deadline = time.monotonic() + patience_s
-    for process in running:
-        while process.runs() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        yield process
+def page_servers(args: Args) -> list[Command]:
+    """Return the servers of pages: the dashboard; and TensorBoard, if it is asked for. Their addresses are printed."""
+    given = [name for name in ("host_redis", "port_redis", "redis_url") if name in args.given]
+    options = [f"--{name.replace('_', '-')}={getattr(args, name)}" for name in given]
+    run = [f"--path-to-results={args.path_to_results}", f"--run-name={args.name}"]
+    command = [*command_line.run_by("dashboard.py"), *run, *options]
+    servers = [Command("dashboard", command, _address_lines("dashboard", "the dashboard", r"Dashboard: (\S+)"))]
+    if args.tensorboard:
+        # It takes port 6006, or one of those that follow.
+        folder = str(tensorboard_folder(args.path_to_results, args.task))
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--samples_per_plugin", "images=1000"]
+        lines = _address_lines("TensorBoard", "TensorBoard", r"TensorBoard \S+ at (http\S+)")
+        servers.append(Command("TensorBoard", command, lines))
+    return servers
+
+
+def _address_lines(name: str, called: str, address: str) -> Lines:
+    def print_address(line: bytes) -> bool:
+        found = re.search(address, line.decode(errors="replace"))
+        if found:
+            say(f"{called} shows this run at {found[1]}")
+        return bool(found) or not line.strip()
+
+    return lines_of(name, print_address)

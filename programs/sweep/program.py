@@ -8,20 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import Stopped, UserError
-from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.files import folder_to_write, write_file
 from rainbow_iqn_apex.common.signals import describe_end
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.command_line import Parser, devices, path, port
 from rainbow_iqn_apex.programs.process import StopRequest
-from rainbow_iqn_apex.programs.sweep import settings, slurm
-from rainbow_iqn_apex.programs.sweep.process import environment
-from rainbow_iqn_apex.programs.sweep.runs import Run, check_environment, logs, plan
-from rainbow_iqn_apex.programs.sweep.screen import View, opened
-from rainbow_iqn_apex.programs.sweep.sweep import Sweep
+from rainbow_iqn_apex.programs.supervision import package_environment
+from rainbow_iqn_apex.programs.sweep.plan import Run, check_environment, logs, planned
+from rainbow_iqn_apex.programs.sweep.sweep import Sweep, View, opened
 
 PROGRAM = "sweep.py"
 _FIRST_PORT = 6400
 _MOST_AT_ONCE = 64
+_SCRIPT = "sweep.sbatch"
 
 
 def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
@@ -56,20 +55,6 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
     return 1 if sweep.has_failed else 0
 
 
-def planned(file: Path, folder: Path) -> list[Run]:
-    """Return the runs of a file; raises UserError with every mistake, one a line."""
-    found, errors = settings.read(file)
-    try:
-        runs = plan(found, folder, str(file))
-    except UserError as error:
-        errors += str(error).splitlines()
-    else:
-        errors += [f"{file}: {line}" for run in runs if run.is_finished() and (line := run.other_settings())]
-    if errors:
-        raise UserError("\n".join(errors))
-    return runs
-
-
 def parser(description: str) -> Parser:
     """Return the parser of the command line."""
     layout = argparse.RawDescriptionHelpFormatter
@@ -84,10 +69,8 @@ def parser(description: str) -> Parser:
     parser.add_argument(
         "--gpus", type=devices, default=(), metavar="LIST", help="CUDA devices, which runs take in turn"
     )
-    parser.add_argument(
-        "--port-redis", type=port, default=_FIRST_PORT, metavar="PORT",
-        help=f"first port for the runs' Redis servers [{_FIRST_PORT}]",
-    )  # fmt: skip
+    help_text = f"first port for the runs' Redis servers [{_FIRST_PORT}]"
+    parser.add_argument("--port-redis", type=port, default=_FIRST_PORT, metavar="PORT", help=help_text)
     parser.add_argument("--only", default="", metavar="NAME", help="the run of this name alone, for an array of Slurm")
     parser.add_argument("--slurm", action="store_true", help="start nothing, and write what sbatch takes")
     command_line.add_completion_and_version(parser)
@@ -101,15 +84,44 @@ def _at_once(text: str) -> int:
 
 
 def _write_script(runs: Sequence[Run], folder: Path, given: argparse.Namespace) -> int:
+    """Write the sweep as an array of Slurm, a run a task; nothing of ours schedules."""
     left = [run for run in runs if not run.is_finished()]
     if not left:
         print(f"all {len(runs)} runs have finished")
         return 0
     more = [f"--gpus={','.join(map(str, given.gpus))}"] if given.gpus else []
     own = [str(given.file), f"--path-to-results={folder}", f"--port-redis={given.port_redis}", *more]
-    path = slurm.write(left, folder, [sys.executable, str(Path(sys.argv[0]).resolve()), *own], given.at_once)
+    text = _slurm_script(left, folder, [sys.executable, str(Path(sys.argv[0]).resolve()), *own], given.at_once)
+    path = folder / _SCRIPT
+    write_file(path, text.encode())
     print(f"{len(left)} of {len(runs)} runs; submit them with: sbatch {shlex.quote(str(path))}")
     return 0
+
+
+def _slurm_script(runs: Sequence[Run], folder: Path, command: Sequence[str], at_once: int | None) -> str:
+    """Return the script that sbatch takes, of these runs; `command` runs one when its name is added.
+
+    The script has the names of the runs, so that it means the same ones when the sweep's file has changed.
+    """
+    place = str(folder.resolve())
+    if not place.isprintable() or '"' in place or "%" in place:
+        raise UserError(f"--path-to-results: expected a folder whose name sbatch can take, got {place!r}")
+    limit = f"%{at_once}" if at_once else ""
+    lines = [
+        "#!/usr/bin/env bash",
+        "#SBATCH --job-name=sweep",
+        f"#SBATCH --array=0-{len(runs) - 1}{limit}",
+        f'#SBATCH --output="{place}/slurm_%A_%a.log"',
+        "#SBATCH --open-mode=append",
+        "#SBATCH --signal=B:TERM@120  # time to save before the job's limit",
+        "#SBATCH --requeue  # after a node has failed: the run goes on",
+        "runs=(",
+        *(f"  {shlex.quote(run.name)}" for run in runs),
+        ")",
+        f"cd -- {shlex.quote(str(Path.cwd()))}",
+        f'exec {shlex.join(command)} --only "${{runs[$SLURM_ARRAY_TASK_ID]}}"',
+    ]
+    return "\n".join([*lines, ""])
 
 
 def _report(runs: Sequence[Run], folder: Path, view: View) -> None:
@@ -117,6 +129,6 @@ def _report(runs: Sequence[Run], folder: Path, view: View) -> None:
     if not (found := logs(runs)):
         return
     command = [sys.executable, "-m", "rainbow_iqn_apex.saber_report", *map(str, found), "--output", f"{folder}/report"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=package_environment(), capture_output=True, text=True, check=False)
     lines = (done.stderr if done.returncode else done.stdout).splitlines()
     view.say(lines[-1] if lines else f"the report {describe_end(done.returncode)}")

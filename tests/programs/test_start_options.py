@@ -16,7 +16,6 @@ from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
-from rainbow_iqn_apex.programs.start.process import no_window
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
 from tests.processes import run
 
@@ -197,7 +196,7 @@ def test_a_program_is_run_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> No
 ])  # fmt: skip
 def test_only_a_learner_that_others_have_stopped_is_started_again(lines: str, goes_on: bool) -> None:
     # Mutation: take the last line alone, which may be of the inference server that a finished learner stops.
-    supervisor = Supervisor(asked(""), no_window, StopRequest())
+    supervisor = Supervisor(asked(""), None, StopRequest())
     for line in lines.split("|"):
         supervisor._note_end(line.encode())
     supervisor.learner.exit_code = 0
@@ -206,7 +205,7 @@ def test_only_a_learner_that_others_have_stopped_is_started_again(lines: str, go
 
 def test_the_learner_s_result_is_kept_for_the_script_s_last_lines() -> None:
     # Mutation: print it among the learner's lines alone, above those of the stop.
-    supervisor = Supervisor(asked(""), no_window, StopRequest())
+    supervisor = Supervisor(asked(""), None, StopRequest())
     assert [supervisor._note_end(line) for line in (b"Result: score 3\n", b"T = 3\n", b"Result: score 4\n")] == [
         True,
         False,

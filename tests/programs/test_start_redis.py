@@ -117,7 +117,7 @@ def server(now: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     server = RedisServer("127.0.0.1", free_port(), tmp_path, StopRequest(), lambda: now[0])
     yield server
     server.stop(30)
-    assert not server.runs()
+    assert not server.process.runs()
 
 
 @pytest.mark.parametrize("starts", ["the start script", "apex-redis"])
@@ -144,9 +144,8 @@ def test_settings_are_read_wherever_they_are(
 
 
 def kill(server: RedisServer) -> None:
-    assert server._process is not None
-    server._process.kill()
-    wait_until(lambda: not server.runs(), "its end")
+    os.kill(server.process.process_id, signal.SIGKILL)
+    wait_until(lambda: not server.process.runs(), "its end")
 
 
 def test_a_server_that_dies_is_started_again_for_a_quarter_of_an_hour(
@@ -154,16 +153,16 @@ def test_a_server_that_dies_is_started_again_for_a_quarter_of_an_hour(
 ) -> None:
     # Mutations: try at once, or without an end; count pauses as work; let a start that fails end the run.
     server.start()
-    began, times, settings = now[0], [], server._settings
-    program = server._program
+    began, times, command = now[0], [], server.process.command
     with pytest.raises(RunError, match=r"the Redis server has died; its last lines:\n(.*\n)*.*Ready to accept"):
         while now[0] < began + 3600:
-            if server.runs():
+            if server.process.runs():
                 times.append(now[0] - began)
                 kill(server)
             is_away = len(times) == 3 and now[0] < began + 400  # what it needs
-            server._settings = settings + ["--maxmemory", "none"] * is_away
-            server._program = program._replace(path="/nowhere") if is_away and now[0] > began + 200 else program
+            server.process.command = [*command, *["--maxmemory", "none"] * is_away]
+            if is_away and now[0] > began + 200:
+                server.process.command = ["/nowhere"]
             now[0] += 0.5
             server.keep_alive()
     printed = capfd.readouterr()
@@ -191,7 +190,7 @@ def test_a_server_that_has_worked_for_a_minute_may_die_again(server: RedisServer
         server.keep_alive()
         kill(server)
         server.keep_alive()
-    assert server.runs()
+    assert server.process.runs()
 
 
 def test_another_server_that_has_taken_the_port_is_never_taken_for_our_own(server: RedisServer, tmp_path: Path) -> None:
@@ -202,7 +201,7 @@ def test_another_server_that_has_taken_the_port_is_never_taken_for_our_own(serve
     with pytest.raises(RunError, match=r"could not start; its last lines:\n(.*\n)*.*Address already in use"):
         late.start()
     late.stop(30)
-    assert server.runs()
+    assert server.process.runs()
 
 
 def test_a_stop_while_it_starts_stops_it(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +241,7 @@ def test_a_server_that_was_left_behind_is_ended_by_sigint_alone(server: RedisSer
         for _ in range(3):  # it looks ten times a second whether it was asked to stop
             client.blpop(["nothing"], 0.2)
     os.kill(process_id, signal.SIGINT)
-    wait_until(lambda: not server.runs(), "its end")
+    wait_until(lambda: not server.process.runs(), "its end")
     server.start()
     with redis.Redis(port=server._port) as client:
         assert client.get("kept") == b"1"
@@ -272,7 +271,7 @@ def test_only_a_server_that_was_left_behind_is_taken_back(
     with redis.Redis(port=server._port) as dashboard:
         dashboard.set("riqx:{other}:learner", 1)  # at work, too, with a run of its own
         assert take(tmp_path)
-    wait_until(lambda: not server.runs(), "its end, a moment after its port is free")
+    wait_until(lambda: not server.process.runs(), "its end, a moment after its port is free")
     told = capfd.readouterr().out
     assert "taking back the server that a killed start script has left" in told and "waiting up to" not in told
     server.start()
@@ -280,7 +279,7 @@ def test_only_a_server_that_was_left_behind_is_taken_back(
     with redis.Redis(port=server._port) as client:
         client.set("riqx:{mine}:id:actor:0", 1, px=8000)
         assert take(tmp_path)
-    wait_until(lambda: not server.runs(), "its end again")
+    wait_until(lambda: not server.process.runs(), "its end again")
     assert "waiting up to 60 sec for the processes of that script to save" in capfd.readouterr().out
     by_hand = processes.start(CONFIGURATION, *settings_of(server._port, tmp_path), program=BUNDLED)
     by_hand.wait_for("Ready to accept connections")

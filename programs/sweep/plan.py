@@ -1,16 +1,27 @@
-"""The runs of a sweep: their names, folders, options, Redis ports, and what has become of them."""
+"""The runs that a YAML file names: their options, folders, Redis ports, and what has become of them.
+
+# sweep.yaml
+games: [pong, breakout]      # or environments, or both
+agents: [impala, r2d2]
+seeds: [1, 2, 3]
+options:                     # of every run
+  preset: cpu
+  T-max: 200000
+vary:                        # each value makes runs of its own
+  hidden-size: [64, 256]
+"""
 
 import json
 import math
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -23,9 +34,12 @@ from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.registry import task_name
 from rainbow_iqn_apex.memory.broker.access import OF_A_SERVER, keeps_file
+from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.programs.machine import parse_for_start
-from rainbow_iqn_apex.programs.sweep.settings import Settings
 from rainbow_iqn_apex.saber.results.run_record import read_record
+
+if TYPE_CHECKING:
+    import yaml
 
 MOST_RUNS = 1000
 _MOST_LINES = 40
@@ -33,11 +47,100 @@ _MOST_NAME = 200  # characters, of the 255 that a folder's name may have
 _STATE = "sweep.json"
 _LAST_PORT = 65_535
 _OWN = (  # what a sweep gives each run
-    "game", "env", "agent", "rainbow-only", "seed", "path-to-results", "run-name", "host-redis", "port-redis",
-    "redis-url", "id-actor", "id-eval-actor", "id-inference",
-)  # fmt: skip
+    *("game", "env", "agent", "rainbow-only", "seed", "path-to-results", "run-name"),
+    *("host-redis", "port-redis", "redis-url", "id-actor", "id-eval-actor", "id-inference"),
+)
 _MAY_DIFFER = {"T_max", "nb_actor", "learner_threads", "model", "precision"}  # between the starts of a run, or machines
 Port = Annotated[int, Meta(ge=1, le=_LAST_PORT)]
+_MOST_VALUES = 1000  # of a list
+_WANTED = config_file.Wanted(
+    "FILE",
+    "FILE: no such file: ",
+    "expected the keys games or environments, agents, seeds, options and vary",
+    "is it a file of a sweep?",
+    "the name of a key",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Lists what a sweep goes over; all values are texts, as on a command line."""
+
+    games: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ("rainbow_iqn",)
+    seeds: tuple[str, ...] = ("123",)
+    options: tuple[tuple[str, str], ...] = ()  # names as they are written, without dashes before them
+    vary: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def read(path: Path) -> tuple[Settings, list[str]]:
+    """Return the settings of a file, and its mistakes, one a line; raises UserError if the file can be read as none."""
+    values: dict[str, Any] = {}
+    errors = []
+    for key, node in config_file.read_yaml(path, _WANTED):
+        try:
+            if key not in _KEYS:
+                raise ValueError(command_line.unknown(key, list(_KEYS)).partition(": ")[2])
+            if key in values:
+                raise ValueError("is given twice; leave out one of them")
+            values[key] = _KEYS[key](node)
+        except ValueError as error:
+            errors += [f"{path}: {_shown(key)}: {line}" for line in str(error).splitlines()]
+    if not errors and not values.get("games") and not values.get("environments"):
+        errors.append(f"{path}: {_WANTED.lines}; there is neither a game nor an environment")
+    return Settings(**values), errors
+
+
+def _texts(node: "yaml.Node") -> tuple[str, ...]:
+    """Return the values of a list, or a single one."""
+    import yaml
+
+    is_list = isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq"
+    parts: Sequence[yaml.Node] = node.value if is_list else [node]
+    if not 1 <= len(parts) <= _MOST_VALUES:
+        raise ValueError(f"expected 1 to {_MOST_VALUES} values, got {len(parts)}")
+    found = tuple(map(config_file.scalar, parts))
+    if twice := {text for text in found if found.count(text) > 1}:
+        raise ValueError(f"expected each value once, got {min(twice)!r} twice")
+    return found
+
+
+def _mapping(read_value: Callable[["yaml.Node"], Any]) -> Callable[["yaml.Node"], tuple[tuple[str, Any], ...]]:
+    def read_mapping(node: "yaml.Node") -> tuple[tuple[str, Any], ...]:
+        import yaml
+
+        if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
+            raise ValueError("expected a line `name: value` for each option")
+        found: dict[str, Any] = {}
+        errors = []
+        for key, value in node.value:
+            try:
+                name = config_file.scalar(key).replace("_", "-")
+                if name in found:
+                    raise ValueError("is given twice; leave out one of them")
+                found[name] = read_value(value)
+            except ValueError as error:
+                errors.append(f"{_shown(str(key.value))}: {error}")
+        if errors:
+            raise ValueError("\n".join(errors))
+        return tuple(found.items())
+
+    return read_mapping
+
+
+def _shown(key: str) -> str:
+    return key if key.isprintable() and len(key) <= 100 else ascii(key)[:100]
+
+
+_KEYS: dict[str, Callable[["yaml.Node"], Any]] = {
+    "games": _texts,
+    "environments": _texts,
+    "agents": _texts,
+    "seeds": _texts,
+    "options": _mapping(config_file.scalar),
+    "vary": _mapping(_texts),
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +201,21 @@ class Run:
             self.write(replace(state, finished=self.args.T_max))
 
 
-def plan(settings: Settings, folder: Path, source: str) -> list[Run]:
+def planned(file: Path, folder: Path) -> list[Run]:
+    """Return the runs of a file; raises UserError with every mistake, one a line."""
+    found, errors = read(file)
+    try:
+        runs = _plan(found, folder, str(file))
+    except UserError as error:
+        errors += str(error).splitlines()
+    else:
+        errors += [f"{file}: {line}" for run in runs if run.is_finished() and (line := run.other_settings())]
+    if errors:
+        raise UserError("\n".join(errors))
+    return runs
+
+
+def _plan(settings: Settings, folder: Path, source: str) -> list[Run]:
     """Return the runs of these settings; raises UserError with all mistakes, one a line, which names the `source`."""
     environments = [("game", text) for text in settings.games] + [("env", text) for text in settings.environments]
     count = len(environments) * len(settings.agents) * len(settings.seeds)

@@ -1,11 +1,12 @@
-"""A process under the start script: its lines, its end, and whether it is started again."""
+"""Child processes: their lines, their end, and whether they are started again."""
 
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,20 +15,23 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.programs.process import StopRequest
-from rainbow_iqn_apex.programs.start.output import say
-from rainbow_iqn_apex.programs.start.process import Process, no_window
-from rainbow_iqn_apex.programs.start.viewer import QUESTION
+from rainbow_iqn_apex.programs.start.screen import say
+from rainbow_iqn_apex.programs.start.supervisor import lines_of
+from rainbow_iqn_apex.programs.supervision import Command, Function, Lines, OpenWindow, Process, RestartPolicy
 from tests.deadline import wait_until
 from tests.processes import wait_for_ends
 
-
-def python(text: str) -> Process:
-    return Process("actor 0", [sys.executable, "-c", text])
+QUESTION = b"Go on? "
 
 
-def started(text: str) -> Process:
+def python(text: str, open_window: OpenWindow = lambda _name, _process_id: None) -> Command:
+    lines = Lines(lines_of("actor 0").show, open_window=open_window, question=QUESTION)
+    return Command("actor 0", [sys.executable, "-c", text], lines)
+
+
+def started(text: str) -> Command:
     process = python(text)
-    process.start(no_window)
+    process.start()
     return process
 
 
@@ -57,15 +61,15 @@ def test_a_process_has_a_session_of_its_own_and_nothing_to_read() -> None:
 )
 def test_a_window_of_a_process_that_has_failed_waits_for_its_reader(stopping: bool, words: bytes) -> None:
     reading, writing = os.pipe()
-    process = python("import signal, time\nsignal.signal(15, lambda *_: exit(3))\nprint('here')\ntime.sleep(1000)")
-    process.start(lambda *_: writing)
+    text = "import signal, time\nsignal.signal(15, lambda *_: exit(3))\nprint('here')\ntime.sleep(1000)"
+    process = python(text, lambda *_: writing)
+    process.start()
     with os.fdopen(reading, "rb") as window:
         assert window.readline() == b"here\n"
         if stopping:
             process.ask_to_stop()
         else:
-            assert process._popen is not None
-            process._popen.terminate()
+            os.kill(process.process_id, signal.SIGTERM)
         assert end_of(process) == 3
         assert window.read() == words, "and it is closed"
     assert not process.has_stopped_in_order()
@@ -115,27 +119,25 @@ def test_a_request_that_comes_before_it_listens_is_heeded() -> None:
 )
 def test_who_is_started_again(code: int, lived: float, restarts: int, may: bool, may_later: bool) -> None:
     """`may_later` is of a process that has worked before: what it lacks has been there."""
-    process = python("")
-    process.exit_code, process.started, process.ended, process._restarts = code, 1000.0, 1000.0 + lived, restarts
-    assert process.may_go_on() == may
-    process._has_worked = True
-    assert process.may_go_on() == may_later
+    policy = RestartPolicy()
+    assert policy.allows(code, lived, restarts, has_worked=False) == may
+    assert policy.allows(code, lived, restarts, has_worked=True) == may_later
 
 
 def test_a_process_that_has_worked_is_told_so_and_given_time() -> None:
     # Mutations: no pause, or one after work as well; a pause that grows without end; tell it from the beginning.
     now = 1000.0
     text = "import os; exit('RAINBOW_HAS_WORKED' in os.environ)"
-    process = Process("actor 0", [sys.executable, "-c", text], clock=lambda: now)
+    process = Command("actor 0", [sys.executable, "-c", text], lines_of("actor 0"), clock=lambda: now)
     codes, pauses = [], []
-    process.start(no_window)
+    process.start()
     for lived in (0, 60, *[0] * 9):
         now += lived
         codes.append(end_of(process))
         while not process.is_due():
             now += 1
         pauses.append(now - process.ended)
-        process.start_again(no_window)
+        process.start()
     process.kill()
     assert codes == [0, 0, *[1] * 9]
     assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -145,23 +147,50 @@ def test_restarts_are_counted_until_a_process_has_worked() -> None:
     process = started("import os; os.kill(os.getpid(), 9)")
     for _ in range(5):
         end_of(process)
-        assert process.may_go_on()
-        process.start_again(no_window)
+        assert process.may_restart()
+        process.start()
     end_of(process)
-    assert not process.may_go_on()
+    assert not process.may_restart()
     process.started -= 60
-    assert process.may_go_on()
-    process.start_again(no_window)
+    assert process.may_restart()
+    process.start()
     end_of(process)
-    assert process.may_go_on(), "counted anew"
+    assert process.may_restart(), "counted anew"
+
+
+def test_a_command_that_cannot_be_started_has_ended() -> None:
+    process = Command("actor 0", ["/nowhere"], lines_of("actor 0"))
+    with pytest.raises(OSError, match="/nowhere"):
+        process.start()
+    assert (process.runs(), process.exit_code, process.may_restart()) == (False, 127, False)
+    process.has_worked = True
+    assert process.may_restart()
+
+
+def fail_if_ctrl_c_would_end_it() -> None:
+    sys.exit(signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def start_another() -> None:
+    other = multiprocessing.Process(target=print)
+    other.start()
+    other.join()
+
+
+@pytest.mark.parametrize("function", [fail_if_ctrl_c_would_end_it, start_another])
+def test_a_function_starts_without_ctrl_c_and_may_start_processes(function: Callable[[], None]) -> None:
+    # Mutations: leave the signal to Python, which prints a traceback; a daemonic process, which may have no children.
+    process = Function("a function", function, ())
+    process.start()
+    assert end_of(process) == 0
 
 
 def test_lines_that_nobody_reads_do_not_stop_a_process() -> None:
     # Mutation: _write without suppress(OSError).
     reading, closed = os.pipe()
     os.close(reading)
-    process = python("for _ in range(20000): print('a line')")
-    process.start(lambda *_: closed)
+    process = python("for _ in range(20000): print('a line')", lambda *_: closed)
+    process.start()
     assert end_of(process) == 0
 
 
