@@ -10,7 +10,6 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from multiprocessing.synchronize import Barrier
@@ -30,11 +29,10 @@ from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
-from rainbow_iqn_apex.programs.inference.link import MOST_ANSWER, Asker, Link, Patience
-from rainbow_iqn_apex.programs.inference.listening import listening
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
-from rainbow_iqn_apex.programs.inference.server import InferenceServer
-from rainbow_iqn_apex.programs.inference.together import Together
+from rainbow_iqn_apex.programs.inference.client import Patience, RemotePolicy, ServerConnection
+from rainbow_iqn_apex.programs.inference.exchange import ClientId
+from rainbow_iqn_apex.programs.inference.server import InferenceServer, listening
+from rainbow_iqn_apex.programs.inference.services import BatchedPolicy
 from rainbow_iqn_apex.programs.process import prepare_processor
 
 CLIENTS = 2
@@ -46,7 +44,6 @@ _NETWORKS = {
 }
 _SIZES = {"Rainbow-IQN, paper": (1, 8, 64, 256, 1000)}
 _OTHER_SIZES = (8, 64)
-_SECRET = b"0" * 64
 _WINDOW_S, _WARM_S = 5.0, 3.0
 _READY_S = 120.0  # longest until a process says something
 _STEP = 10**9  # agent steps of the run: beyond learn-start
@@ -67,7 +64,7 @@ class Point:
     bytes_each: float  # of a step, asked and answered
 
 
-class _CountingLink(Link):
+class _CountingConnection(ServerConnection):
     """Counts what is sent and received."""
 
     counted = 0  # bytes
@@ -76,8 +73,8 @@ class _CountingLink(Link):
         self.counted += len(data)
         super().send(data)
 
-    def receive(self, seconds: float, most: int = MOST_ANSWER) -> bytes | None:
-        data = super().receive(seconds, most)
+    def receive(self) -> bytes | None:
+        data = super().receive()
         self.counted += len(data or b"")
         return data
 
@@ -85,13 +82,14 @@ class _CountingLink(Link):
 class _Finder:
     """Knows the one server."""
 
-    def __init__(self, path: str, who: int) -> None:
-        self._path, self._who = path, who
+    def __init__(self, address: Address, who: int) -> None:
+        self._address = address
+        self._who = ClientId(who)
         self.patience = Patience()
 
-    def find(self, *_: object) -> Link:
-        place, who = Address(0, this_host(), self._path, "", 0, 0), Asker(self._who, evaluates=False)
-        self.link = _CountingLink(place, who, _SECRET, None, self.patience, lambda: None)
+    def find(self, *_: object) -> ServerConnection:
+        port = self._address.local_port
+        self.link = _CountingConnection(self._address, "127.0.0.1", port, self._who, self.patience, lambda: None)
         return self.link
 
     def check(self) -> None:
@@ -146,14 +144,15 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
     args = _settings(network, environments)
     context = multiprocessing.get_context("spawn")
     told: Any = context.Queue()
-    all_ready, path = context.Barrier(args.nb_actor, timeout=_READY_S), ""
+    all_ready = context.Barrier(args.nb_actor, timeout=_READY_S)
+    address: Address | None = None
     processes = []
     if how != "local":
         processes.append(context.Process(target=_serve, args=(args, told), daemon=True))
         processes[0].start()
-        path = told.get(timeout=_READY_S)
+        address = told.get(timeout=_READY_S)
     for client in range(args.nb_actor):
-        given = (args, client, path, all_ready, game, told)
+        given = (args, client, address, all_ready, game, told)
         processes.append(context.Process(target=_play, args=given, daemon=True))
         processes[-1].start()
     results = [told.get(timeout=2 * _READY_S) for _ in range(args.nb_actor)]
@@ -171,21 +170,20 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
 def _serve(args: Args, told: Any) -> None:
     prepare_processor()
     policy = make_agent(args.replace(id_actor=0), ATARI, torch.device("cpu"), learns=False, seed=1)
-    service = Together(policy, ATARI, args.nb_env, lambda _: policy)  # no evaluation actor asks
+    service = BatchedPolicy(policy, ATARI, args.nb_env, lambda _: policy)  # no evaluation actor asks
     service.load({name: tensor.clone() for name, tensor in policy.loaded().items()}, 1)
     with listening("", 0) as place:
-        told.put(place.path)
-        with closing(InferenceServer(service, _SECRET, place.sockets, each=args.nb_env_per_actor)) as server:
-            server.run(lambda: False)
+        told.put(Address(0, this_host(), place.local_port, "", 0, place.key, 0))
+        InferenceServer(service, place.socket, each=args.nb_env_per_actor).run(lambda: False)
 
 
-def _play(args: Args, client: int, path: str, all_ready: Barrier, game: bool, told: Any) -> None:
+def _play(args: Args, client: int, address: Address | None, all_ready: Barrier, game: bool, told: Any) -> None:
     prepare_processor()
     torch.set_num_threads(1)
     own = args.replace(id_actor=client)
     count = args.nb_env_per_actor
-    finder = _Finder(path, client)
-    if path:
+    finder = None if address is None else _Finder(address, client)
+    if finder is not None:
         policy: Policy = RemotePolicy(finder, client * count, ATARI.action)  # type: ignore[arg-type]
         stops = [0, count // 2, count] if count > 1 else [0, count]
     else:
@@ -193,9 +191,9 @@ def _play(args: Args, client: int, path: str, all_ready: Barrier, game: bool, to
     groups = [_Group(own, policy, range(a, b), game=game) for a, b in pairwise(stops)]
     all_ready.wait()
     _window(groups, _WARM_S)
-    before = finder.link.counted if path else 0
+    before = finder.link.counted if finder else 0
     steps, took, latencies = _window(groups, _WINDOW_S)
-    told.put((steps / took, latencies, (finder.link.counted - before) / took if path else 0.0))
+    told.put((steps / took, latencies, (finder.link.counted - before) / took if finder else 0.0))
     threading.Event().wait()  # the others are still measured
 
 

@@ -1,20 +1,17 @@
-"""The inference servers of a run as Redis knows them: where each listens, how many ask it, and the run's secret.
+"""The inference servers of a run as Redis knows them: where each listens, its key, and how many ask it.
 
 Redis is for finding each other alone; requests go by sockets of their own. A server adds its number to the stream of
-its kind, as an actor does, and writes its address again and again: one that is not written any more expires. The secret
-is what both ends prove to have when they meet. Whoever may read an actor's keys can read it.
+its kind, as an actor does, and writes its address again and again: one that is not written any more expires. Without
+the key of an address nobody can ask the server, so whoever may read an actor's keys in Redis may ask.
 """
 
 import json
-import re
-import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, cast
 
 from msgspec import Meta
 
-from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import read_record
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
@@ -24,18 +21,18 @@ from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 ADDRESS_S = 10  # for which an address lasts that is not written again
 _MOST_BYTES = 1024  # of an address
-_SECRET = re.compile(rb"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens: on a path of its own machine, and on a port if other machines may ask it, too."""
+    """Where a server listens: on a port of its own machine, and on one of a host if other machines may ask it, too."""
 
     number: Annotated[int, Meta(ge=0, lt=MAX_ACTORS)]
-    machine: Annotated[str, Meta(max_length=MAX_HOST)]  # on which the path is
-    path: Annotated[str, Meta(max_length=100)]
+    machine: Annotated[str, Meta(max_length=MAX_HOST)]  # to whose programs `local_port` is open
+    local_port: Annotated[int, Meta(gt=0, lt=1 << 16)]
     host: Annotated[str, Meta(max_length=255)]
     port: Annotated[int, Meta(ge=0, lt=1 << 16)]  # 0: none
+    key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # the public half of its CURVE key
     clients: Annotated[int, Meta(ge=0, le=10**6)]  # that ask it now
 
 
@@ -45,20 +42,6 @@ class InferenceServers:
     def __init__(self, client: Client, name: str, run_id: str, shards: int) -> None:
         self.keys = Keys(name, run_id, shards=shards, inference=True)
         self._client = client
-        self._secret = b""  # as it was last seen
-
-    def secret(self) -> bytes:
-        """Return the run's secret; make it, if nobody has, and write it again if Redis has lost it.
-
-        Raises RunError for one that is none of ours.
-        """
-        key = f"{self.keys.beside(0).beginning}inference:actor:secret"
-        self._client.set(key, self._secret or secrets.token_hex(32), nx=True)
-        secret = cast(bytes, self._client.getrange(key, 0, _MOST_BYTES))
-        if not _SECRET.fullmatch(secret):
-            raise RunError(f"the secret of the inference servers in Redis, {key}, is damaged: delete it with redis-cli")
-        self._secret = secret
-        return secret
 
     def enlist(self, number: int) -> None:
         """Let a server be found by its number."""
@@ -67,15 +50,10 @@ class InferenceServers:
     def announce(self, address: Address) -> None:
         """Write where a server listens; it counts as gone after ADDRESS_S.
 
-        Write the server's number and the run's secret, too, if Redis has lost them. Raises RunError if the secret is
-        another one than this server's: actors would refuse it.
+        Write the server's number, too, if Redis has lost it.
         """
         if address.number not in registered_actors(self._client, self.keys.beside(address.number)).actors:
             self.enlist(address.number)
-        if (before := self._secret) and self.secret() != before:
-            raise RunError(
-                "the inference servers have another secret, made after Redis had lost it: start this one again"
-            )
         self._client.set(self._key(address.number), json.dumps(asdict(address)), ex=ADDRESS_S)
 
     def withdraw(self, number: int) -> None:

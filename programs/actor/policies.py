@@ -4,14 +4,12 @@ A policy that computes elsewhere is made here, too. It has no tensors: no weight
 or in the actor's other modules imports torch for it.
 """
 
-import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped
-from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
@@ -19,9 +17,6 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import follow
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.programs.inference.finding import ServerFinder
-from rainbow_iqn_apex.programs.inference.link import Asker
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,20 +61,21 @@ def make_policy(
     return PlacedPolicy(make_agent(args, environment, device, learns=False, seed=seed), str(device))
 
 
-def _remote(
-    args: Args, environment: EnvironmentSpec, client: Client, run: RunStatus, stop: threading.Event
-) -> RemotePolicy:
+def _remote(args: Args, environment: EnvironmentSpec, client: Client, run: RunStatus, stop: threading.Event) -> Policy:
+    # Not at the top of the file: an actor with a policy of its own shall do without ZeroMQ.
+    from rainbow_iqn_apex.programs.inference.client import RemotePolicy, ServerFinder
+    from rainbow_iqn_apex.programs.inference.exchange import ClientId
+
     def check() -> None:
         if stop.is_set():
             raise Stopped
         follow(client, Keys(args.name, run.run_id, shards=args.redis_shards))
 
     evaluates = args.id_eval_actor >= 0
-    who = Asker(args.id_eval_actor if evaluates else args.id_actor, evaluates)
-    tls = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ).access.tls
+    who = ClientId(args.id_eval_actor if evaluates else args.id_actor, evaluates)
     servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
     first = max(0, args.id_actor) * args.nb_env_per_actor
-    return RemotePolicy(ServerFinder(servers, who, tls, check), first, environment.action)
+    return RemotePolicy(ServerFinder(servers, who, check), first, environment.action)
 
 
 def fetch_weights(client: ActorClient, policy: Policy, version: int, *, or_newest: bool) -> Weights:

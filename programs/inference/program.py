@@ -1,9 +1,11 @@
 """The inference server: loads the weights that the learner publishes, and computes for the actors of the run."""
 
-import ssl
+import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -15,8 +17,8 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory import weights_packet
-from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.inference_servers import ADDRESS_S, Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, this_host
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver
@@ -24,63 +26,64 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
 from rainbow_iqn_apex.programs.common import CodeWatch, joined, launch_command, run_keys, temporary_environment
-from rainbow_iqn_apex.programs.inference.computing import Forms
-from rainbow_iqn_apex.programs.inference.following import Follower
-from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
-from rainbow_iqn_apex.programs.inference.listening import Listening, listening, server_tls
-from rainbow_iqn_apex.programs.inference.messages import Hello
-from rainbow_iqn_apex.programs.inference.server import InferenceServer
-from rainbow_iqn_apex.programs.inference.together import Together
+from rainbow_iqn_apex.programs.inference.exchange import ClientId
+from rainbow_iqn_apex.programs.inference.server import InferenceServer, Listening, Service, listening
+from rainbow_iqn_apex.programs.inference.services import ArraySchema, BatchedPolicy, Fetch, PerClientPolicies
 
+_CERTIFICATE = "INFERENCE_CERT"  # which earlier releases asked for
 _VERSIONS = 3  # of weights that are kept in lockstep
+_ANNOUNCED_S = ADDRESS_S / 5
+_LOOK_S = 1.0  # between two looks at the run's record
 
 
 def run_inference(args: Args, stop: threading.Event) -> None:
     """Serve the run of these settings until it is over or this process shall stop."""
     if args.inference == "local":
         raise UserError("--inference: is local, so no actor asks a server; start all processes with --inference server")
-    tls = server_tls(args)  # fails now, not after a wait
+    if os.environ.get(_CERTIFICATE):
+        print(f"{_CERTIFICATE}: has no effect: servers and actors find each other's keys in Redis", flush=True)
     with (
-        listening(args.inference_host, args.inference_port) as place,
+        listening(args.inference_host, args.inference_port) as place,  # fails now, not after a wait
         joined(args, stop, "inference server", args.id_inference) as (client, run),
     ):
-        _serve(args, client, run, stop, place, tls)
+        _serve(args, client, run, stop, place)
 
 
-def _serve(
-    args: Args, client: Client, run: RunStatus, stop: threading.Event, place: Listening, tls: ssl.SSLContext | None
-) -> None:
+def _serve(args: Args, client: Client, run: RunStatus, stop: threading.Event, place: Listening) -> None:
     number, keys = args.id_inference, run_keys(args, run)
-    servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
     run_client = RunClient(
-        client, replace(keys, inference=True).beside(number), number, stop, run.crews, own_number="--id-inference",
-        expected=ExpectedActors(client, keys, 0, partial(launch_command, args)), break_stale=args.abandon_other_run,
+        client,
+        replace(keys, inference=True).beside(number),
+        number,
+        stop,
+        run.crews,
+        own_number="--id-inference",
+        expected=ExpectedActors(client, keys, 0, partial(launch_command, args)),
+        break_stale=args.abandon_other_run,
         replicas=args.redis_replicas,
-    )  # fmt: skip
+    )
     with temporary_environment(replace(args, render=False), args.seed) as environment:
         spec = environment.spec
-    lockstep = args.synchronize_actors_with_learner
-    service = _alone(args, spec, run_client) if lockstep else _together(args, spec)
-    server = InferenceServer(service, servers.secret(), place.sockets, each=args.nb_env_per_actor, tls=tls)
+    service = (_per_client if args.synchronize_actors_with_learner else _batched)(args, spec, run_client)
+    server = InferenceServer(service, place.socket, each=args.nb_env_per_actor)
 
     def address() -> Address:
-        return Address(number, this_host(), place.path, args.inference_host, place.port, server.clients)
+        own = (place.local_port, args.inference_host, place.port, place.key)
+        return Address(number, this_host(), *own, clients=server.clients)
 
-    with closing(server), run_client:
+    with run_client:
         events = EventLog()
-        wanted = service.loaded() if isinstance(service, Together) else None
-        follower = Follower(run_client, servers, address, wanted, CodeWatch(events).look)
+        servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
+        sync = RunSync(run_client, servers, address, service, CodeWatch(events).look)
 
         def look() -> bool:
-            follower.check()
-            if isinstance(service, Together) and (found := follower.take()) is not None:
-                service.load(*found)
+            sync.load()
             return stop.is_set()
 
         reporter = Reporter(run_client.reports(), "inference server", number, lambda: Reading(server.values()), events)
         try:
-            with reporter, closing(follower):
-                follower.start()
+            with reporter, closing(sync):
+                sync.start()
                 print(f"Inference server {number} computes for the actors of run {args.name!r}", flush=True)
                 server.run(look)
         except RunOver as over:
@@ -89,37 +92,37 @@ def _serve(
         raise Stopped
 
 
-def _together(args: Args, spec: EnvironmentSpec) -> Together:
+def _batched(args: Args, spec: EnvironmentSpec, _: RunClient) -> BatchedPolicy:
     """Make a service for actors that do not wait for each other; it has the exploration of all environments."""
     own = replace(args, id_actor=0)
     agent = make_agent(own, spec, select_device(args), learns=False, seed=derive_seed(args.seed, 7, args.id_inference))
-    return Together(agent, spec, args.nb_env, _maker(args, spec))
+    return BatchedPolicy(agent, spec, args.nb_env, _maker(args, spec))
 
 
-def _alone(args: Args, spec: EnvironmentSpec, client: RunClient) -> Alone:
+def _per_client(args: Args, spec: EnvironmentSpec, client: RunClient) -> PerClientPolicies:
     """Make a service for lockstep, which has for each client the policy that an actor has in its own process."""
     torch.set_num_threads(1)  # as in actors: sums that several threads share may be rounded in another order
     make = _maker(args, spec)
-    blank = make(Hello("", "", 0, evaluates=False))
-    return Alone(make, blank.spec, Forms(blank, spec, args.nb_env), _fetcher(client, blank))
+    blank = make(ClientId(0))
+    return PerClientPolicies(make, blank.spec, ArraySchema(blank, spec, args.nb_env), fetcher(client, blank))
 
 
-def _maker(args: Args, spec: EnvironmentSpec) -> Callable[[Hello], Agent]:
+def _maker(args: Args, spec: EnvironmentSpec) -> Callable[[ClientId], Agent]:
     """Return what makes the policy that a client has in its own process with local inference."""
     device = select_device(args)
 
-    def make(hello: Hello) -> Agent:
-        own = replace(args, id_actor=-1 if hello.evaluates else hello.actor)
-        seed = derive_seed(args.seed, 5 if hello.evaluates else 2, hello.actor)
+    def make(who: ClientId) -> Agent:
+        own = replace(args, id_actor=-1 if who.evaluates else who.actor)
+        seed = derive_seed(args.seed, 5 if who.evaluates else 2, who.actor)
         return make_agent(own, spec, device, learns=False, seed=seed)
 
     return make
 
 
-def _fetcher(client: RunClient, agent: Agent) -> Fetch:
+def fetcher(client: RunClient, agent: Agent) -> Fetch:
     """Return what fetches the weights of a version, once for all clients; None while Redis does not hold them.
 
-    As for an actor, newer ones may have replaced them. The checksum tells weights apart: a learner that has gone back
+    As for an actor, newer ones may have replaced them. The checksum distinguishes weights: a learner that has gone back
     to its checkpoint publishes versions again.
     """
     kept: dict[bytes, tuple[dict[str, Tensor], int]] = {}
@@ -137,3 +140,76 @@ def _fetcher(client: RunClient, agent: Agent) -> Fetch:
         return kept[checksum] if kept[checksum][1] >= version else None
 
     return fetch
+
+
+class RunSync(threading.Thread):
+    """A thread that announces what `address` returns, and fetches the newest weights of a service that batches.
+
+    It shows each record of the run that it reads to `look`.
+    """
+
+    def __init__(
+        self,
+        client: RunClient,
+        servers: InferenceServers,
+        address: Callable[[], Address],
+        service: Service,
+        look: Callable[[RunStatus], None],
+    ) -> None:
+        super().__init__(name="weights", daemon=True)
+        self._error: BaseException | None = None
+        self._client = client
+        self._servers = servers
+        self._service = service if isinstance(service, BatchedPolicy) else None
+        self._address = address
+        self._look = look
+        self._found: deque[tuple[dict[str, Tensor], int]] = deque(maxlen=1)
+        self._left = threading.Event()
+
+    def load(self) -> None:
+        """Load weights that were fetched into the service, in the service's thread.
+
+        Raises what has ended this thread: RunOver or Stopped where that is in good order.
+        """
+        if isinstance(self._error, Exception):
+            raise self._error
+        if self._error is not None:
+            raise Stopped from self._error
+        if self._service is not None and self._found:
+            self._service.load(*self._found.pop())
+
+    def close(self) -> None:
+        """Stop, and take the address back."""
+        self._left.set()
+        self.join()
+        with suppress(BrokerError):
+            self._servers.withdraw(self._address().number)
+
+    def run(self) -> None:
+        """Follow the run until closed."""
+        try:
+            self._follow()
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._error = error
+
+    def _follow(self) -> None:
+        wanted = None if self._service is None else self._service.loaded()
+        version, next_look, next_word = -1, 0.0, 0.0
+        self._servers.enlist(self._address().number)  # so that it is seen while it waits for weights, too
+        while not self._left.is_set():
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + _LOOK_S
+                self._look(self._client.record())
+                self._client.lease.check()
+            if version >= 0 and now >= next_word:
+                next_word = now + _ANNOUNCED_S
+                self._servers.announce(self._address())
+            newest = self._client.wait_for_version(0)
+            if newest == version or wanted is None:
+                version = newest
+                self._client.wait_a_moment(newest + 1)
+                continue
+            packet = self._client.weights(newest, weights_packet.most_bytes(wanted), or_newest=True)
+            version = int(packet.meta["version"])
+            self._found.append((weights_packet.weights_for(wanted, packet), version))

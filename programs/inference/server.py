@@ -1,64 +1,132 @@
-"""The inference server's loop: reads requests, computes those of many clients together, and answers.
+"""The server's side of inference: its socket, and the loop that reads requests, lets them be computed, and answers.
 
-One thread does all of it, so that nothing has to be guarded, and a batch that computes takes no turns with sockets. The
-systems' buffers hold what arrives meanwhile.
+One thread does this, so that nothing has to be guarded, and a batch that computes takes no turns with it. A thread of
+ZeroMQ reads and writes meanwhile: a client that sends slowly, or does not read, delays nobody.
 """
 
 import errno
-import selectors
+import os
 import socket
-import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from math import ceil
 from statistics import fmean
+from typing import NamedTuple
 
-from rainbow_iqn_apex.common.text import one_line
-from rainbow_iqn_apex.programs.inference import tcp
-from rainbow_iqn_apex.programs.inference.computing import REMEMBERED
-from rainbow_iqn_apex.programs.inference.hosting import Alone
-from rainbow_iqn_apex.programs.inference.messages import Answer, Refusal, Request, Welcome, decode, encode, proof, say
-from rainbow_iqn_apex.programs.inference.peers import Peer
-from rainbow_iqn_apex.programs.inference.together import Together
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
 
-MOST_PEERS = 4096
-_MOST_UNKNOWN = 64  # that have not proved yet that they belong to the run
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.text import one_line, reason
+from rainbow_iqn_apex.programs.inference.exchange import (
+    Answer,
+    ClientId,
+    Refusal,
+    Request,
+    Welcome,
+    decode,
+    encode,
+    endpoint,
+    greet,
+    greeted,
+    open_socket,
+)
+from rainbow_iqn_apex.programs.inference.services import BatchedPolicy, Client, PerClientPolicies
+
+_MOST_OPEN = 4  # requests of a client that are not answered; ours have three
+_UNREAD = 64  # answers for a client that does not read; it gets no more
+_TURN = 4096  # messages that are read before what has come is computed
 _WAIT_S = 1.0  # after which a client is told that its request waits
 _LOOK_S = 0.2  # between two looks at what is not a request
+_GREETING_S = 10  # for a connection to prove that it has the server's key
+_BACKLOG = 512
 _MESSAGE_BYTES = 1 << 16  # of a message beside its arrays
-_NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # files or memory for a connection
+_REMEMBERED = 1000  # answers, for the report
 
-Service = Alone | Together
+Service = PerClientPolicies | BatchedPolicy
+
+
+class Listening(NamedTuple):
+    """An open socket, and where clients find it."""
+
+    socket: zmq.Socket[bytes]
+    key: str  # 64 hexadecimal digits, without which no client can begin a connection
+    local_port: int  # of this machine
+    port: int  # of the host for other machines; 0: none
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[Listening]:
+    """Listen on a port of this machine alone, and on a port of a host if one is named; raises UserError if that fails.
+
+    No socket in the file system: ZeroMQ 4.3 aborts the process if one of those may open no more files.
+    """
+    context = zmq.Context()
+    try:
+        router = open_socket(context, zmq.ROUTER)
+        public, secret = zmq.curve_keypair()
+        router.curve_server = True
+        router.curve_publickey, router.curve_secretkey = public, secret
+        router.sndhwm = _UNREAD
+        router.backlog = _BACKLOG
+        router.handshake_ivl = 1000 * _GREETING_S
+        router.bind("tcp://127.0.0.1:*")
+        local_port = _port_of(router)
+        if host:
+            _bind(router, host, port)
+        yield Listening(router, z85.decode(public).hex(), local_port, _port_of(router) if host else 0)
+    finally:
+        context.destroy()
+
+
+def _port_of(router: zmq.Socket[bytes]) -> int:
+    """Return the port to which a socket was bound last."""
+    return int(router.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+
+def _bind(router: zmq.Socket[bytes], host: str, port: int) -> None:
+    """Listen on the address of a host's name; on all of this machine, if the name is another network's."""
+    try:
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--inference-host: {host!r} cannot be found ({reason(error)})") from error
+    router.ipv6 = is_ipv6 = family == socket.AF_INET6
+    failed = 0
+    for address in (str(place[0]), "::" if is_ipv6 else "0.0.0.0"):
+        try:
+            router.bind(endpoint(address, port or "*", is_ipv6=is_ipv6))
+        except zmq.ZMQError as error:
+            failed = error.errno or 0
+            if failed not in (errno.EADDRNOTAVAIL, errno.ENODEV):  # ZeroMQ takes it for an interface's name
+                break
+        else:
+            return
+    option = "--inference-port" if port else "--inference-host"
+    raise UserError(f"{option}: cannot listen on {host}:{port} ({os.strerror(failed)})")
 
 
 class InferenceServer:
-    """Answers the clients of its listening sockets by a service; `close` it in the end.
+    """Answers the clients of a socket by a service; a client may ask about `each` environments at once."""
 
-    A client may ask about `each` environments at once.
-    """
-
-    def __init__(
-        self, service: Service, secret: bytes, listening: Sequence[socket.socket],
-        *, each: int, tls: ssl.SSLContext | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, service: Service, router: zmq.Socket[bytes], *, each: int) -> None:
         self._service = service
-        self._secret = secret
-        self._tls = tls
+        self._router = router
         self._each = each
-        self._most = (each + service.spec.window) * service.forms.environment_bytes + _MESSAGE_BYTES
-        self._peers: dict[int, Peer] = {}  # by the number of the socket
-        self._unfinished: list[Peer] = []  # have said more than is taken of one peer at a time
-        self._selector = selectors.DefaultSelector()
-        self._not_listening = list(listening)
-        self._listen()
-        self._latencies: deque[float] = deque(maxlen=REMEMBERED)  # seconds from a request to its answer
+        self._most = (each + service.spec.window) * service.schema.environment_bytes + _MESSAGE_BYTES
+        self._events = router.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._connected: set[int] = set()  # file descriptors of connections that have the server's key
+        self._clients: dict[bytes, Client] = {}  # by their routes
+        self._latencies: deque[float] = deque(maxlen=_REMEMBERED)  # seconds from a request to its answer
         self._answered = 0  # requests, ever
         self._refused = 0
 
     @property
     def clients(self) -> int:
-        """Return how many clients belong to the run."""
-        return sum(peer.is_known for peer in list(self._peers.values()))
+        """Return how many clients are connected."""
+        return len(self._connected)
 
     def run(self, look: Callable[[], bool]) -> None:
         """Serve until `look`, which is called every now and then, returns that this shall end."""
@@ -68,165 +136,98 @@ class InferenceServer:
             is_due = now >= next_look
             if is_due:
                 next_look = now + _LOOK_S
+                self._count_connected()
                 if look():
                     return
-            unfinished, self._unfinished = self._unfinished, []
-            wait = 0.0 if unfinished else min(self._service.wait_s(now), next_look - now)
-            for key, events in self._selector.select(max(0.0, wait)):
-                if key.data is None:
-                    assert isinstance(key.fileobj, socket.socket)
-                    self._accept(key.fileobj)
-                else:
-                    self._serve(key.data, events)
-            for peer in unfinished:
-                self._serve(peer, 0)
+            self._router.poll(ceil(1000 * min(self._service.wait_s(now), next_look - now)))
+            self._read()
             if is_due:  # after what has come during a batch was read
-                self._drop_stuck(now)
-                self._listen()
                 self._tell_to_wait(time.monotonic())
             if self._service.wait_s(time.monotonic()) == 0.0:
-                for peer, answer in self._service.work():
-                    self._give(peer, answer)
+                for client, answer in self._service.work():
+                    self._give(client, answer)
 
-    def close(self) -> None:
-        """End all connections."""
-        for peer in list(self._peers.values()):
-            self._drop(peer)
-        self._selector.close()
+    def _count_connected(self) -> None:
+        while self._events.poll(0):
+            event = recv_monitor_message(self._events)
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                self._connected.discard(event["value"])
+            else:
+                self._connected.add(event["value"])
 
-    def _listen(self) -> None:
-        while self._not_listening:
-            place = self._not_listening.pop()
-            place.setblocking(False)
-            self._selector.register(place, selectors.EVENT_READ)
+    def _read(self) -> None:
+        """Take what clients have sent."""
+        with suppress(zmq.Again):
+            for _ in range(_TURN):
+                route, *parts = self._router.recv_multipart(zmq.NOBLOCK)
+                self._take(route, b"".join(parts))
 
-    def _accept(self, listening: socket.socket) -> None:
-        """Take the connections that wait, up to as many as may be unknown; in a turn each, a batch delays the next."""
-        for _ in range(max(1, _MOST_UNKNOWN - len(self._unknown()))):
-            if not self._accept_one(listening):
+    def _take(self, route: bytes, data: bytes) -> None:
+        client = self._clients.get(route)
+        try:
+            if client is None:
+                self._welcome(route, greeted(data, ClientId))
                 return
+            if len(data) > self._most:
+                raise Refusal(f"a message of {len(data)} bytes")
+            request = decode(data, Request)
+            if "places" in request.arrays and request.arrays["places"].size > self._each:
+                raise Refusal(f"a request about more than {self._each} environments")
+            if request.call in client.asked:
+                raise Refusal(f"call {request.call} twice")
+            if len(client.asked) == _MOST_OPEN:
+                raise Refusal(f"more than {_MOST_OPEN} requests at once")
+            client.asked[request.call] = time.monotonic()
+            for answer in self._service.ask(client, request):
+                self._send(client, answer)
+        except Refusal as refusal:
+            self._refuse(route, refusal)
 
-    def _unknown(self) -> list[Peer]:
-        return [peer for peer in self._peers.values() if not peer.is_known]
-
-    def _accept_one(self, listening: socket.socket) -> bool:
-        """Take a connection, if one waits; returns whether there was one."""
-        try:
-            link, _ = listening.accept()
-        except OSError as error:
-            if error.errno in _NO_MORE:  # the socket stays ready: without a pause this loop would spin
-                self._selector.unregister(listening)
-                self._not_listening.append(listening)
-            return False
-        if len(unknown := self._unknown()) >= _MOST_UNKNOWN:
-            self._drop(unknown[0])  # the oldest one: a client of ours proves within a moment that it belongs to the run
-        if len(self._peers) >= MOST_PEERS:
-            link.close()
-            return True
-        try:
-            link.setblocking(False)
-            if link.family != socket.AF_UNIX:
-                tcp.prepare(link)
-                if self._tls is not None:
-                    link = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False)
-            peer = Peer(link, self._secret, self._most)
-        except OSError:
-            link.close()
-            return True
-        self._peers[link.fileno()] = peer
-        self._selector.register(link, selectors.EVENT_READ, peer)
-        return True
-
-    def _serve(self, peer: Peer, events: int) -> None:
-        if peer.link.fileno() < 0:
-            return  # it has gone meanwhile
-        try:
-            if events & selectors.EVENT_WRITE:
-                peer.write()
-            if events & selectors.EVENT_READ:
-                peer.read()
-            self._go_on(peer)
-        except (Refusal, OSError) as error:
-            self._drop(peer, error)
-
-    def _go_on(self, peer: Peer) -> None:
-        """Take some of what a client has said, and wait for what it may do next."""
-        for data in peer.complete():
-            self._take(peer, data)
-        if peer.has_more:
-            self._unfinished.append(peer)
-        events = (selectors.EVENT_READ if peer.may_read else 0) | (selectors.EVENT_WRITE if peer.wants_to_write else 0)
-        known = self._selector.get_map().get(peer.link)
-        if known is None:
-            if events:
-                self._selector.register(peer.link, events, peer)
-        elif not events:
-            self._selector.unregister(peer.link)
-        elif known.events != events:
-            self._selector.modify(peer.link, events, peer)
-
-    def _take(self, peer: Peer, data: bytes) -> None:
+    def _welcome(self, route: bytes, who: ClientId) -> None:
+        """Take in a client; forget an earlier connection of the same actor."""
+        for old in [client for client in self._clients.values() if client.who == who]:
+            self._forget(old)
+        self._clients[route] = Client(route, who)
         service = self._service
-        if not peer.is_known:
-            hello = peer.greet(data)
-            shown = proof(self._secret, "server", hello.nonce)
-            alone = service.welcome(peer, hello)
-            peer.send(say(Welcome(shown, service.spec, service.forms.answer, alone, service.forms.places)))
-            return
-        request = decode(data, Request)
-        if "places" in request.arrays and request.arrays["places"].size > self._each:
-            raise Refusal(f"a request about more than {self._each} environments")
-        if request.call in peer.asked:
-            raise Refusal(f"call {request.call} twice")
-        peer.asked[request.call] = time.monotonic()
-        for answer in service.ask(peer, request):
-            self._send(peer, answer)
+        alone = service.computes_alone(who)
+        welcome = Welcome(service.spec, service.schema.answer, alone, service.schema.places)
+        self._router.send_multipart([route, greet(welcome)])
 
-    def _give(self, peer: Peer, answer: Answer | Refusal) -> None:
-        """Send an answer, and go on with what the client has asked while too much was open."""
-        if peer.link.fileno() < 0:
-            return  # it has gone meanwhile
-        try:
-            if isinstance(answer, Refusal):
-                raise answer
-            self._send(peer, answer)
-            self._go_on(peer)
-        except (Refusal, OSError) as error:
-            self._drop(peer, error)
+    def _give(self, client: Client, answer: Answer | Refusal) -> None:
+        if self._clients.get(client.route) is not client:
+            return  # it was refused meanwhile
+        if isinstance(answer, Refusal):
+            self._refuse(client.route, answer)
+        else:
+            self._send(client, answer)
 
-    def _send(self, peer: Peer, answer: Answer) -> None:
-        self._latencies.append(time.monotonic() - peer.asked.pop(answer.call))
+    def _send(self, client: Client, answer: Answer) -> None:
+        self._latencies.append(time.monotonic() - client.asked.pop(answer.call))
         self._answered += 1
-        peer.send(encode(answer))
+        self._router.send_multipart([client.route, encode(answer)])
 
     def _tell_to_wait(self, now: float) -> None:
         """Show clients whose requests wait, as for weights or behind many others, that this server lives."""
-        for peer in list(self._peers.values()):
-            if not peer.asked or peer.wants_to_write or now - max(peer.told, min(peer.asked.values())) < _WAIT_S:
+        for client in self._clients.values():
+            if not client.asked or now - max(client.told, min(client.asked.values())) < _WAIT_S:
                 continue
-            peer.told = now
-            call = min(peer.asked, key=peer.asked.__getitem__)
-            try:
-                peer.send(encode(Answer(call, self._service.version, wants_state=False, arrays={}, wait=True)))
-                self._go_on(peer)
-            except (Refusal, OSError) as error:
-                self._drop(peer, error)
+            client.told = now
+            call = min(client.asked, key=client.asked.__getitem__)
+            answer = Answer(call, self._service.version, wants_state=False, arrays={}, wait=True)
+            self._router.send_multipart([client.route, encode(answer)])
 
-    def _drop_stuck(self, now: float) -> None:
-        for peer in [peer for peer in self._peers.values() if peer.is_stuck(now)]:
-            self._drop(peer, Refusal("the client is stuck"))
+    def _refuse(self, route: bytes, why: Refusal) -> None:
+        """Let a client know that it is answered no more; print that once in a while."""
+        self._refused += 1
+        if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, 8, ...
+            print(f"Refused a client ({self._refused} so far): {one_line(why)}", flush=True)
+        if (client := self._clients.get(route)) is not None:
+            self._forget(client)
+        self._router.send_multipart([route, b""])
 
-    def _drop(self, peer: Peer, why: Exception | None = None) -> None:
-        """End a connection; a client that belongs to the run and is refused is told of, once in a while."""
-        if isinstance(why, Refusal):
-            self._refused += 1
-            if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, 8, ...
-                print(f"Refused a client ({self._refused} so far): {one_line(why)}", flush=True)
-        if self._selector.get_map().get(peer.link) is not None:
-            self._selector.unregister(peer.link)
-        self._peers = {number: each for number, each in self._peers.items() if each is not peer}
-        self._service.leave(peer)
-        peer.close()
+    def _forget(self, client: Client) -> None:
+        del self._clients[client.route]
+        self._service.leave(client)
 
     def values(self) -> dict[str, float]:
         """Return what the server reports of itself; called from another thread."""

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_exit, one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.programs.inference.listening import listening, server_tls
+from rainbow_iqn_apex.programs.inference.server import listening
 from rainbow_iqn_apex.programs.process import prepare_processor, stop_on_signals
 from rainbow_iqn_apex.programs.supervision import Function, RestartPolicy, stop_all
 
@@ -27,7 +27,6 @@ _END_S = 15.0
 def check_own_inference(args: Args) -> None:
     """Raise UserError if the server that the learner shall have could not listen with these settings."""
     if args.inference == "learner":
-        server_tls(args)
         with listening(args.inference_host, args.inference_port):
             pass
 

@@ -11,9 +11,8 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import messages, weights_packet, wire
 from rainbow_iqn_apex.memory.broker import record as run_record
 from rainbow_iqn_apex.programs.actor import rollout as player
-from rainbow_iqn_apex.programs.inference import messages as inference_messages
-from rainbow_iqn_apex.programs.inference.computing import Forms
-from rainbow_iqn_apex.programs.inference.peers import Peer
+from rainbow_iqn_apex.programs.inference import exchange
+from rainbow_iqn_apex.programs.inference.services import ArraySchema
 from rainbow_iqn_apex.programs.learner import ingest
 from rainbow_iqn_apex.saber.results import training_log
 from tests.fuzz.run import fuzz
@@ -26,7 +25,7 @@ CASES = {
     "weights": 800, "actor state": 300, "actor state, gymnasium": 200, "snapshot": 80, "snapshot, mixture": 120,
     "training log": 2000,
     "run record": 600, "Redis values": 600,
-    "inference requests": 2000, "inference answers": 2000, "inference greetings": 2000, "inference streams": 600,
+    "inference requests": 2000, "inference answers": 2000, "inference greetings": 2000,
 }  # fmt: skip
 pytestmark = pytest.mark.redis
 
@@ -55,9 +54,8 @@ FAULTS: dict[str, tuple[str, Any, str, Any]] = {  # the target that finds it; wh
     "pickles": ("snapshot", torch, "load", lambda path, **more: _LOAD(path, **(more | {"weights_only": False}))),
     "any cell": ("training log", training_log, "parse", lambda cells, kind, **_: kind(**cells)),
     "any settings": ("run record", run_record, "_settings", json.loads),
-    "any number in rows": ("inference requests", Forms, "_is_sane", lambda *_: True),
-    "any greeting": ("inference greetings", inference_messages, "parse", lambda meta, kind: kind(**meta)),
-    "no length": ("inference streams", Peer, "_longest", 1 << 32),
+    "any number in rows": ("inference requests", ArraySchema, "_is_sane", lambda *_: True),
+    "any greeting": ("inference greetings", exchange, "parse", lambda meta, kind: kind(**meta)),
 }
 
 

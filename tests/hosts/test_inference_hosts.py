@@ -7,9 +7,8 @@ import pytest
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.rows import Arrays
-from rainbow_iqn_apex.programs.inference.finding import ServerFinder
-from rainbow_iqn_apex.programs.inference.link import Asker
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
+from rainbow_iqn_apex.programs.inference.client import RemotePolicy, ServerFinder
+from rainbow_iqn_apex.programs.inference.exchange import ClientId
 from tests.deadline import wait_until
 from tests.hosts.network import Network, missing
 from tests.inference.serving import RUN_ID, VECTOR, Served, Stream, assert_same, make, together, weights_of
@@ -38,7 +37,7 @@ def test_an_actor_goes_on_when_packets_vanish_and_the_server_forgets_it(
     ):  # fmt: skip
         client = others.enter_context(closing(connect("127.0.0.1", redis_port)))
         client.ping()  # a connection of its own, as no way leads from inside to the server
-        finder = ServerFinder(InferenceServers(client, run_name, RUN_ID, 1), Asker(0, False), None, lambda: None)
+        finder = ServerFinder(InferenceServers(client, run_name, RUN_ID, 1), ClientId(0, evaluates=False), lambda: None)
         with network["player"].inside():
             policy = RemotePolicy(finder, 0, VECTOR.action)
         stream, state, expected = Stream(1), Arrays(), Arrays()
@@ -55,4 +54,4 @@ def test_an_actor_goes_on_when_packets_vanish_and_the_server_forgets_it(
         assert "Inference server 1 is asked now" in out
         wait_until(lambda: far.server.clients == 0, "the server to forget the actor", 60)
         network["player"].end_blackhole()
-        policy._link.close()
+        policy._connection.close()

@@ -1,71 +1,65 @@
-"""What hostile and broken clients of an inference server say."""
+"""What hostile and broken clients of an inference server send."""
 
-import secrets
-import socket
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import zmq
 
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.programs.inference.messages import (
-    LENGTH,
+from rainbow_iqn_apex.programs.inference.exchange import (
     Answer,
-    Challenge,
-    Hello,
+    ClientId,
+    Kind,
     Request,
     Welcome,
+    decode,
     encode,
-    frame,
-    hear,
-    proof,
-    say,
+    greet,
+    greeted,
 )
-from tests.deadline import wait_until
 from tests.fuzz.mutate import bomb
-from tests.inference.serving import EACH, NB_ENV, Served, Stream, receive
+from tests.inference.serving import EACH, NB_ENV, Served, Stream
 
 
 class Raw:
-    """A client that says what it is told to."""
+    """A client that has the server's key, and sends what it is told to; use as a context manager."""
 
-    def __init__(self, served: Served, *, known: bool = False) -> None:
-        self.secret = served.secret
-        self.link = socket.socket(socket.AF_UNIX)
-        self.link.settimeout(30)
-        self.link.connect(served.path)
-        self.nonce: str = hear(self.read(), Challenge).nonce
+    def __init__(self, served: Served, actor: int = 1, *, known: bool = True) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.rcvtimeo = 30_000
+        self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
+        self._socket.curve_serverkey = bytes.fromhex(served.address.key)
+        self._socket.connect(f"tcp://127.0.0.1:{served.address.local_port}")
         if known:
-            self.link.sendall(say(self.hello()))
-            hear(self.read(), Welcome)
+            self.send(greet(ClientId(actor)))
+            greeted(self.read(), Welcome)
 
-    def hello(self, actor: int = 1) -> Hello:
-        return Hello(proof(self.secret, "client", self.nonce), secrets.token_hex(16), actor, evaluates=False)
+    def __enter__(self) -> "Raw":
+        return self
 
-    def read(self) -> bytes:
-        return receive(self.link)
+    def __exit__(self, *_: object) -> None:
+        self._context.destroy()
 
     def send(self, data: bytes) -> None:
-        with suppress(OSError):  # it has been cut off
-            self.link.sendall(data)
+        self._socket.send(data)
 
-    @property
-    def is_cut(self) -> bool:
-        self.link.settimeout(0.01)
-        try:
-            return not self.link.recv(1 << 18)
-        except TimeoutError:
-            return False
-        except OSError:
-            return True
+    def read(self) -> bytes:
+        return self._socket.recv()
 
-    def wait_until_cut(self) -> None:
-        """Until the server has ended the connection."""
-        wait_until(lambda: self.is_cut, "the end of the connection")
-        self.link.close()
+    def answer(self) -> Answer:
+        return decode(self.read(), Answer)
+
+    def wait_until_refused(self) -> None:
+        """Until the server answers that it answers no more."""
+        while self.read():
+            pass
 
 
-def request(call: Any = 1, kind: Any = "act", after: Any = 0, step: Any = 3, count: Any = EACH, **more: Any) -> bytes:
+def request(
+    call: Any = 1, kind: Kind | Any = "act", after: Any = 0, step: Any = 3, count: Any = EACH, **more: Any
+) -> bytes:
     """A good one, but for what is given."""
     arrays = {f"rows.{name}": array for name, array in Stream(7, envs=count).rows()._asdict().items()}
     arrays |= {"places": np.arange(count, dtype=np.int64)}
@@ -99,7 +93,7 @@ def hidden(number: float) -> Any:
 
 
 def packet(meta: dict[str, Any]) -> bytes:
-    return frame(wire.encode(wire.Tag.REQUEST, {"call": 1, "kind": "act", "after": 0, "step": 3} | meta, {}))
+    return wire.encode(wire.Tag.REQUEST, {"call": 1, "kind": "act", "after": 0, "step": 3} | meta, {})
 
 
 FLOATS = {"NaN": np.nan, "an infinite number": np.inf, "a huge number": 3e38}
@@ -133,9 +127,10 @@ BAD_REQUESTS: dict[str, bytes] = {
     "kind of lockstep: reseed": request(kind="reseed"),
     "priorities of an agent without": request(kind="priorities"),
     "an answer": encode(Answer(1, 1, wants_state=False, arrays={})),
-    "damaged": frame(damaged(request()[LENGTH.size :])),
-    "nothing": frame(b""),
-    "garbage": frame(bytes(range(256))),
-    "a gigabyte of zeros": frame(bomb(wire.Tag.REQUEST)),
+    "damaged": damaged(request()),
+    "nothing": b"",
+    "garbage": bytes(range(256)),
+    "a gigabyte of zeros": bomb(wire.Tag.REQUEST),
     "a name that fills a screen": request(**{"rows." + "\x1b[2J" * 5000: np.zeros(1)}),
-}  # fmt: skip
+    "a message too long": bytes(1 << 20),
+}

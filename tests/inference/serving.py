@@ -1,7 +1,5 @@
 """Inference servers of tests: the real loop on real sockets, in a thread, found by way of the test's Redis server."""
 
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -13,25 +11,20 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.policy import Acted, Policy
-from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.inference.computing import Forms
-from rainbow_iqn_apex.programs.inference.finding import ServerFinder
-from rainbow_iqn_apex.programs.inference.hosting import Alone
-from rainbow_iqn_apex.programs.inference.link import Asker
-from rainbow_iqn_apex.programs.inference.listening import listening
-from rainbow_iqn_apex.programs.inference.messages import LENGTH, Hello
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
-from rainbow_iqn_apex.programs.inference.server import InferenceServer, Service
-from rainbow_iqn_apex.programs.inference.together import Together
+from rainbow_iqn_apex.programs.inference.client import RemotePolicy, ServerFinder
+from rainbow_iqn_apex.programs.inference.exchange import ClientId
+from rainbow_iqn_apex.programs.inference.server import InferenceServer, Service, listening
+from rainbow_iqn_apex.programs.inference.services import ArraySchema, BatchedPolicy, PerClientPolicies
 from tests.specs import discrete
 
 RUN_ID = "abc"
+KEY = "0" * 64  # of a server that nobody asks
 EACH, NB_ENV = 4, 24  # environments of an actor, and of the run
 EVALUATING = 50  # the seed of policies of evaluation actors
 VECTOR = discrete((3,), "float32", 4)
@@ -67,26 +60,26 @@ def weights_of(agent: Agent, seed: int = 0) -> dict[str, torch.Tensor]:
     }
 
 
-def together(agent: str, environment: EnvironmentSpec = VECTOR) -> Together:
+def together(agent: str, environment: EnvironmentSpec = VECTOR) -> BatchedPolicy:
     """A service without lockstep that has weights; its policies of evaluation actors have others until they load."""
     policy = make(agent, environment)
-    service = Together(policy, environment, NB_ENV, lambda _: make(agent, environment, seed=EVALUATING))
+    service = BatchedPolicy(policy, environment, NB_ENV, lambda _: make(agent, environment, seed=EVALUATING))
     service.load(weights_of(policy), 1)
     return service
 
 
-def alone(agent: str, fetch: Callable[[int], dict[str, torch.Tensor] | None] | None = None) -> Alone:
+def alone(agent: str, fetch: Callable[[int], dict[str, torch.Tensor] | None] | None = None) -> PerClientPolicies:
     """A service in lockstep, whose weights of a version are those of the seed `version`."""
     blank = make(agent)
 
-    def make_for(hello: Hello) -> Policy:
-        return make(agent, seed=10 + hello.actor, actor=hello.actor)
+    def make_for(who: ClientId) -> Policy:
+        return make(agent, seed=10 + who.actor, actor=who.actor)
 
     def found(version: int) -> tuple[dict[str, torch.Tensor], int] | None:
         weights = fetch(version) if fetch else weights_of(blank, version)
         return None if weights is None else (weights, version)
 
-    return Alone(make_for, blank.spec, Forms(make(agent), VECTOR, NB_ENV), found)
+    return PerClientPolicies(make_for, blank.spec, ArraySchema(make(agent), VECTOR, NB_ENV), found)
 
 
 class Served:
@@ -96,16 +89,21 @@ class Served:
     """
 
     def __init__(
-        self, service: Service, port: int, name: str, number: int = 0, *, clients: int = 0, host: str = "",
-        tls: ssl.SSLContext | None = None, inside: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:  # fmt: skip
+        self,
+        service: Service,
+        port: int,
+        name: str,
+        number: int = 0,
+        *,
+        clients: int = 0,
+        host: str = "",
+        inside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.number = number
         self._inside = inside  # the host on which it listens
         self.servers = InferenceServers(connect("127.0.0.1", port), name, RUN_ID, 1)
-        self.secret = self.servers.secret()
         self._service = service
         self._host = host
-        self._tls = tls
         self._clients = clients
         self._stop, self._may_go_on, self._is_held = threading.Event(), threading.Event(), threading.Event()
         self._may_go_on.set()
@@ -115,8 +113,9 @@ class Served:
     def __enter__(self) -> "Served":
         with self._inside():
             place = self._open.enter_context(listening(self._host, 0))
-        self.path, self.port = place.path, place.port
-        self.server = InferenceServer(self._service, self.secret, place.sockets, each=EACH, tls=self._tls)
+        machine = "elsewhere" if self._host else this_host()
+        self.address = Address(self.number, machine, place.local_port, self._host, place.port, place.key, self._clients)
+        self.server = InferenceServer(self._service, place.socket, each=EACH)
         self.servers.enlist(self.number)
         self.announce()
         self._thread = threading.Thread(target=self._run, name=f"server {self.number}")
@@ -124,8 +123,7 @@ class Served:
         return self
 
     def announce(self) -> None:
-        path = "" if self._host else self.path
-        self.servers.announce(Address(self.number, this_host(), path, self._host, self.port, self._clients))
+        self.servers.announce(self.address)
 
     def _run(self) -> None:
         try:
@@ -133,7 +131,7 @@ class Served:
         except BaseException as error:  # noqa: BLE001 - raised again at the end
             self._error = error
         finally:
-            self.server.close()
+            self._open.close()
 
     def _look(self) -> bool:
         if not self._may_go_on.is_set():
@@ -160,7 +158,6 @@ class Served:
         self._may_go_on.set()
         self._thread.join()
         self.servers.withdraw(self.number)
-        self._open.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -173,20 +170,18 @@ class Served:
 
 
 @contextmanager
-def client_of(
-    served: Served, actor: int = 0, tls: Tls | None = None, *, evaluates: bool = False
-) -> Iterator[RemotePolicy]:
+def client_of(served: Served, actor: int = 0, *, evaluates: bool = False) -> Iterator[RemotePolicy]:
     """An honest client of that run's servers."""
 
     def check() -> None:
         assert served.lives or served._stop.is_set(), served._error
 
-    finder = ServerFinder(served.servers, Asker(actor, evaluates), tls, check)
+    finder = ServerFinder(served.servers, ClientId(actor, evaluates), check)
     policy = RemotePolicy(finder, actor * EACH, VECTOR.action)
     try:
         yield policy
     finally:
-        policy._link.close()
+        policy._connection.close()
 
 
 class Stream:
@@ -209,20 +204,6 @@ class Stream:
         self._before = np.where(self._before == int(StepType.LAST), int(StepType.FIRST), after).astype(np.uint8)
         reward = self._rng.normal(size=self._envs).astype(np.float32)
         return Rows(obs, self._before.copy(), reward, np.ones(self._envs, np.float32))
-
-
-def receive(link: socket.socket) -> bytes:
-    """Return the next message; raises ConnectionResetError at the end."""
-
-    def exactly(count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            if not (more := link.recv(count - len(data))):
-                raise ConnectionResetError
-            data += more
-        return data
-
-    return exactly(*LENGTH.unpack(exactly(LENGTH.size)))
 
 
 def same(first: Arrays, second: Arrays, tolerance: float = 0.0) -> bool:

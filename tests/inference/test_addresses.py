@@ -1,4 +1,4 @@
-"""What somebody else may have written in the place of an address, or of the secret."""
+"""What somebody else may have written instead of an address."""
 
 import json
 from dataclasses import asdict
@@ -11,10 +11,10 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
-from tests.inference.serving import EACH, RUN_ID, Served, Stream, client_of, together
+from tests.inference.serving import EACH, KEY, RUN_ID, Served, Stream, client_of, together
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
-GOOD = Address(3, "here", "/tmp/socket", "localhost", 5000, 2)
+GOOD = Address(3, "here", 4000, "localhost", 5000, KEY, 2)
 BAD: dict[str, Any] = {
     "nothing": b"",
     "no JSON": b"\xff\xfe",
@@ -23,10 +23,12 @@ BAD: dict[str, Any] = {
     "number beyond all": asdict(GOOD) | {"number": MAX_ACTORS},
     "port beyond all": asdict(GOOD) | {"port": 1 << 16},
     "port of a text": asdict(GOOD) | {"port": "80"},
-    "path beyond all": asdict(GOOD) | {"path": "x" * 101},
+    "no port of its machine": asdict(GOOD) | {"local_port": 0},
+    "a key that is none": asdict(GOOD) | {"key": "x" * 64},
+    "a key too short": asdict(GOOD) | {"key": "0" * 63},
     "host beyond all": asdict(GOOD) | {"host": "x" * 256},
     "clients below all": asdict(GOOD) | {"clients": -1},
-    "clients that are NaN": b'{"number":3,"machine":"","path":"","host":"","port":0,"clients":NaN}',
+    "clients that are NaN": json.dumps(asdict(GOOD)).replace("2}", "NaN}").encode(),
     "another field": asdict(GOOD) | {"more": 1},
     "no host": {name: value for name, value in asdict(GOOD).items() if name != "host"},
     "too large": json.dumps(asdict(GOOD)).encode() + b" " * 1024,
@@ -48,7 +50,7 @@ def key(run_name: str, number: int) -> str:
 def test_a_damaged_address_counts_as_none(servers: InferenceServers, client: Client, run_name: str, name: str) -> None:
     for number in (3, 5):
         servers.enlist(number)
-    servers.announce(other := Address(5, "there", "", "localhost", 1, 0))
+    servers.announce(other := Address(5, "there", 1, "localhost", 1, KEY, 0))
     servers.announce(GOOD)
     assert servers.found() == [GOOD, other]
     client.set(key(run_name, 3), BAD[name] if isinstance(BAD[name], bytes) else json.dumps(BAD[name]))
@@ -58,9 +60,7 @@ def test_a_damaged_address_counts_as_none(servers: InferenceServers, client: Cli
 
 
 PLACES: dict[str, dict[str, Any]] = {
-    "a path that is none": {"path": "/absent/socket"},
-    "a path of letters that are no text": {"path": "/\ud800"},
-    "a path beyond what systems take": {"path": "/" + "\u20ac" * 99},
+    "a port of this machine where nobody is": {"machine": this_host()},
     "a host that is none": {"host": "nowhere.invalid", "port": 9},
     "a host with a part that is empty": {"host": "a..b", "port": 9},
     "a host with a part beyond all": {"host": "x" * 255, "port": 9},
@@ -76,45 +76,26 @@ PLACES: dict[str, dict[str, Any]] = {
 def test_an_address_that_leads_nowhere_is_passed_over(redis_port: int, run_name: str, name: str) -> None:
     with Served(together("ppo"), redis_port, run_name, clients=5) as served:
         served.servers.enlist(1)
-        good: dict[str, Any] = {"number": 1, "machine": this_host(), "path": "", "host": "", "port": 0, "clients": 0}
+        good: dict[str, Any] = asdict(GOOD) | {"number": 1, "local_port": 1, "host": "", "port": 0, "clients": 0}
         served.servers.announce(Address(**(good | PLACES[name])))
         assert len(served.servers.found()) == 2, "it is well-formed"
         with client_of(served) as policy:
             assert policy.act(Stream(1).rows(), {}, 5)[0].actions.shape == (EACH,)
 
 
-# A mutation that fails here: `_SECRET.match` in the place of `fullmatch`.
-@pytest.mark.parametrize("secret", [b"", b"0" * 63, b"0" * 65, b"Z" * 64, b"0" * 64 + b"\n", b"0" * (1 << 22)])
-def test_a_damaged_secret_is_one_line(servers: InferenceServers, client: Client, run_name: str, secret: bytes) -> None:
-    name = f"riqx:{{{run_name}}}:{RUN_ID}:inference:actor:secret"
-    client.set(name, secret)
-    with pytest.raises(RunError, match="is damaged: delete it with redis-cli") as error:
-        servers.secret()
-    assert name in str(error.value) and "\n" not in str(error.value) and "000" not in str(error.value)
-    client.delete(name)
-    assert servers.secret() == servers.secret() == client.get(name), "a new one is made once"
-
-
 def test_a_server_that_redis_has_forgotten_is_found_again(own_client: Client) -> None:
-    # Mutations: announce the address alone; leave the secret to the first who asks for one.
+    # Mutation: announce the address alone.
     (mine, of_actors) = (InferenceServers(own_client, "run", RUN_ID, 1) for _ in range(2))
-    secret = mine.secret()
     mine.announce(GOOD)
-    assert (of_actors.found(), of_actors.secret()) == ([GOOD], secret)
+    assert of_actors.found() == [GOOD]
     own_client.flushall()
     mine.announce(GOOD)
-    assert (of_actors.found(), of_actors.secret()) == ([GOOD], secret)
-    own_client.flushall()
-    assert InferenceServers(own_client, "run", RUN_ID, 1).secret() != secret
-    with pytest.raises(RunError, match="have another secret, made after Redis had lost it: start this one again"):
-        mine.announce(GOOD)
+    assert of_actors.found() == [GOOD]
 
 
 def test_keys_of_another_type_are_one_line(servers: InferenceServers, client: Client, run_name: str) -> None:
     servers.enlist(3)
     client.rpush(key(run_name, 3), "x")
-    client.rpush(f"riqx:{{{run_name}}}:{RUN_ID}:inference:actor:secret", "x")
-    for ask in (servers.found, servers.secret):
-        with pytest.raises(RunError, match="holds another type of value") as error:
-            ask()
-        assert "\n" not in str(error.value) and len(str(error.value)) < 400
+    with pytest.raises(RunError, match="holds another type of value") as error:
+        servers.found()
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400

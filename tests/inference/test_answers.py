@@ -14,10 +14,9 @@ from rainbow_iqn_apex.agents.r2d2 import agent as r2d2
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
-from rainbow_iqn_apex.programs.inference import remote_policy
-from rainbow_iqn_apex.programs.inference.finding import ServerFinder
-from rainbow_iqn_apex.programs.inference.link import Asker
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy, pushed
+from rainbow_iqn_apex.programs.inference import client as remote
+from rainbow_iqn_apex.programs.inference.client import RemotePolicy, ServerFinder, pushed
+from rainbow_iqn_apex.programs.inference.exchange import ClientId
 from tests.deadline import wait_until
 from tests.inference.serving import (
     AGENTS,
@@ -78,16 +77,16 @@ def test_a_step_that_is_under_way_ends_before_a_stop(
             raise Stopped
 
     with Served(together("r2d2"), redis_port, run_name) as served:
-        policy = RemotePolicy(ServerFinder(served.servers, Asker(0, evaluates=False), None, check), 0, VECTOR.action)
+        policy = RemotePolicy(ServerFinder(served.servers, ClientId(0, evaluates=False), check), 0, VECTOR.action)
         served.hold()
         stop.set()
         threading.Timer(1.0, served.go_on).start()
         assert len(policy.act(rows, {}, 100)[0].actions) == EACH
-        monkeypatch.setattr(remote_policy, "STOP_S", 0.5)
+        monkeypatch.setattr(remote, "STOP_S", 0.5)
         served.hold()
         with pytest.raises(Stopped):
             policy.act(rows, {}, 101)
-        policy._link.close()
+        policy._connection.close()
 
 
 @pytest.fixture
@@ -190,8 +189,8 @@ def test_the_trajectory_goes_on_when_a_server_forgets_or_ends_in_a_call(
             pair = _Pair(policy, agent)
             for _ in range(6):
                 pair.take(pair.ask())
-            for peer in first.server._peers.values():  # as by eight calls that others of its groups have made
-                peer.kept.clear()
+            for known in first.server._clients.values():  # as by eight calls that others of its groups have made
+                known.kept.clear()
             for _ in range(3):
                 pair.take(pair.ask())
             assert first.server.values()["inference/requests"] == 10, "one was asked for twice"

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rainbow_iqn_apex.programs.inference.batching import BatchRule
+from rainbow_iqn_apex.programs.inference.services import BatchRule
 
 
 def test_the_mean_begins_with_the_first_batch_and_follows_the_others() -> None:

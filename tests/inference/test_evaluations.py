@@ -14,8 +14,8 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.run_client import RunClient
 from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
-from rainbow_iqn_apex.programs.inference.program import _fetcher
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
+from rainbow_iqn_apex.programs.inference.client import RemotePolicy
+from rainbow_iqn_apex.programs.inference.program import fetcher
 from tests.inference.serving import EVALUATING, Served, Stream, assert_same, client_of, make, together, weights_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
@@ -82,7 +82,7 @@ def test_weights_of_a_version_are_those_that_redis_holds_now(client: Client, run
     keys = replace(Keys(run_name, "id"), inference=True).beside(0)
     with LearnerClient(client, run_name, {}, 1) as learner:
         learner.lead("id")
-        fetch = _fetcher(RunClient(client, keys, 0, threading.Event(), own_number="--id-inference"), agent)
+        fetch = fetcher(RunClient(client, keys, 0, threading.Event(), own_number="--id-inference"), agent)
         assert fetch(5) is None
         for weights in (first, second, first):
             learner.publish_alone({5: weights_packet.pack(weights, 5)})

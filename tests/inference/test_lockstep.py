@@ -10,8 +10,8 @@ import torch
 from rainbow_iqn_apex.agents.policy import Acted
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.rows import Arrays
-from rainbow_iqn_apex.programs.inference import link, remote_policy
-from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
+from rainbow_iqn_apex.programs.inference import client as remote
+from rainbow_iqn_apex.programs.inference.client import RemotePolicy
 from tests.inference.serving import (
     AGENTS,
     EACH,
@@ -119,7 +119,7 @@ def test_an_actor_that_shall_end_as_its_server_does_ends_in_order(
         policy._finder.check = check
         served.hold()
         served._stop.set()  # the server leaves without an answer, and is told a moment before its actors are
-        monkeypatch.setattr("rainbow_iqn_apex.programs.inference.remote_policy.time.sleep", lambda _: ends.set())
+        monkeypatch.setattr("rainbow_iqn_apex.programs.inference.client.time.sleep", lambda _: ends.set())
         with after(0.2, served.go_on), pytest.raises(Stopped):
             policy.act(Stream(1).rows(), state, 1)
 
@@ -129,8 +129,8 @@ def test_an_actor_that_shall_end_as_its_server_does_ends_in_order(
 def test_weights_that_are_long_in_coming_are_waited_for(
     redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_policy, "ALONE_S", 1.5)
-    monkeypatch.setattr(link, "LEAST_S", 1.5)
+    monkeypatch.setattr(remote, "ALONE_S", 1.5)
+    monkeypatch.setattr(remote, "LEAST_S", 1.5)
     blank = make("ppo")
     begun = time.monotonic()
 

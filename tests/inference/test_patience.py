@@ -12,16 +12,16 @@ from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
-from rainbow_iqn_apex.programs.inference import finding, link
-from rainbow_iqn_apex.programs.inference.finding import ServerFinder
-from rainbow_iqn_apex.programs.inference.link import Asker, Patience
-from rainbow_iqn_apex.programs.inference.together import Together
-from tests.inference.serving import RUN_ID, Served, Stream, client_of, together
+from rainbow_iqn_apex.programs.inference import client as remote
+from rainbow_iqn_apex.programs.inference.client import Patience, ServerFinder
+from rainbow_iqn_apex.programs.inference.exchange import ClientId
+from rainbow_iqn_apex.programs.inference.services import BatchedPolicy
+from tests.inference.serving import KEY, RUN_ID, Served, Stream, client_of, together
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
 
 
-def slow(seconds: float) -> Together:
+def slow(seconds: float) -> BatchedPolicy:
     """A service whose batches take that long."""
     service = together("ppo")
     act: Callable[..., Acted] = service._policy.act
@@ -39,8 +39,8 @@ def slow(seconds: float) -> Together:
 def test_a_server_that_is_slower_than_the_first_wait_is_waited_for(
     redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(link, "LEAST_S", 0.3)
-    monkeypatch.setattr(finding, "_PAUSE_S", 0.02)
+    monkeypatch.setattr(remote, "LEAST_S", 0.3)
+    monkeypatch.setattr(remote, "_PAUSE_S", 0.02)
     with Served(slow(1.0), redis_port, run_name) as served, client_of(served) as policy:
         stream, state = Stream(1), Arrays()
         for _ in range(3):
@@ -81,8 +81,8 @@ def test_a_client_that_waits_names_the_newest_trouble(
             raise Stopped
 
     servers.enlist(3)
-    servers.announce(Address(3, "elsewhere", "/tmp/socket", "", 0, 0))
+    servers.announce(Address(3, "elsewhere", 1, "", 0, KEY, 0))
     with pytest.raises(Stopped):
-        ServerFinder(servers, Asker(0, evaluates=False), None, check).find()
+        ServerFinder(servers, ClientId(0, evaluates=False), check).find()
     line = r"Waiting for an inference server \(\d sec\); inference server 3: it serves its own machine alone"
     assert re.fullmatch(line, told[-1].strip())
