@@ -120,7 +120,6 @@ VIEWERS_COMMANDS = [
     "SET riqx:{run}:id:actor:0:view x",
     "HSET riqx:{run} status stopped",
     "SET riqx:{run}:id:inference:actor:0:address x",
-    "SET riqx:{run}:id:inference:actor:secret x NX",
     "XADD riqx:{run}:id:inference:actors * actor 0",
 ]
 
