@@ -10,7 +10,7 @@ def main() -> None:
     from rainbow_iqn_apex.programs.launch import run_program
 
     actor = "rainbow_iqn_apex.programs.actor"
-    run_program(f"{actor}.program:run_actor", "launch_actor.py", __doc__ or "", load=f"{actor}.policies:load")
+    run_program(f"{actor}.program:run_actor", "launch_actor.py", __doc__ or "", load=f"{actor}.player:load")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec, forms
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType, section
 
-Later = Callable[[Arrays], Arrays]  # a chunk's rows -> more arrays of them, by name
 Priorities = Callable[[Arrays], Array | None]  # a chunk's rows, "extras.*" among them -> [samples] float32
 
 _TRAVELLING = frozenset({"obs", "step_type", "reward", "discount", "action"})
@@ -19,14 +18,12 @@ class Assembler:
 
     `priorities` computes a chunk's initial priorities from its rows, among them everything that the agent put into
     `extras`; of these only the arrays named in the spec travel on. Samples of nothing but LAST rows get priority 0.
-    `later` computes the arrays that need a chunk's later rows, too: those of hindsight.
     """
 
-    def __init__(self, spec: ChunkSpec, env: int, priorities: Priorities, later: Later | None = None) -> None:
+    def __init__(self, spec: ChunkSpec, env: int, priorities: Priorities) -> None:
         self.spec = spec
         self.env = env
         self._priorities = priorities
-        self._later = later
         self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
         self._states: list[Arrays] = []  # before the rows for which `_begins_stack` holds, oldest first
         self._padding = spec.prefix  # rows of that window before the first row of all
@@ -92,11 +89,10 @@ class Assembler:
         if priorities is not None:
             priorities = np.where(learnable, priorities, 0).astype(np.float32)
         travelling = _TRAVELLING | {f"extras.{name}" for name, _ in spec.extras}
-        later = self._later(rows) if self._later else {}
         return Chunk(
             env=self.env,
             version=self.version,
-            rows={name: array for name, array in rows.items() if name in travelling} | later,
+            rows={name: array for name, array in rows.items() if name in travelling},
             state=self._states[0] if self._knows_state else {n: np.zeros(f.shape, f.dtype) for n, f in spec.state},
             priorities=priorities,
         )

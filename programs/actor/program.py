@@ -16,9 +16,7 @@ from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
-from rainbow_iqn_apex.programs.actor.gauges import PARTS
-from rainbow_iqn_apex.programs.actor.player import Player, make_client
-from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
+from rainbow_iqn_apex.programs.actor.player import PARTS, Player, fetch_weights, make_client, make_policy
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import IntervalLog, joined, make_limiter, open_vector
 from rainbow_iqn_apex.programs.machine import check_actor

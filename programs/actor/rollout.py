@@ -1,30 +1,31 @@
 """The playing part of an actor: one policy in several environments, whose rows become messages for the learner."""
 
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, Policy
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, Inspection, Policy
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.plugins import kept_settings
 from rainbow_iqn_apex.common.schema import Count, parse
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted, name_error
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import Vector
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.assembler import Assembler, Later
+from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, check_played, forms
-from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field, unpack
+from rainbow_iqn_apex.memory.hindsight import ACHIEVED, Hindsight
 from rainbow_iqn_apex.memory.messages import Episode, Message
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, section
 from rainbow_iqn_apex.monitoring.view import View
-from rainbow_iqn_apex.programs.actor.goals import Goals
-from rainbow_iqn_apex.programs.actor.watching import make_view
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,8 +82,7 @@ class Rollout:
         self._environments = environments
         self._goals = Goals(args, policy, environments) if policy.spec.hindsight else None
         self._assemblers = [
-            Assembler(policy.spec, env, policy.initial_priorities, self._later(env))
-            for env in range(args.nb_env_per_actor)
+            Assembler(policy.spec, env, policy.initial_priorities) for env in range(args.nb_env_per_actor)
         ]
         self._fields = policy.spec.row_fields(environments.spec)
         self._asking = policy if isinstance(policy, AskingPolicy) else None
@@ -99,10 +99,6 @@ class Rollout:
             places = first + np.arange(envs.start, envs.stop) if self._asking else None
             groups.append(_Group(envs, places, Rows(*(array[envs.start : envs.stop] for array in rows))))
         return groups
-
-    def _later(self, env: int) -> Later | None:
-        goals = self._goals
-        return None if goals is None else lambda rows: goals.draw(rows, env, self.step)
 
     def load(self, weights: "dict[str, Tensor]", version: int) -> None:
         """Act with these weights from now on."""
@@ -155,7 +151,7 @@ class Rollout:
         if self._args.own.MAX_POLICY_LAG:
             return []
         found = (
-            self._checked(self._assemblers[env].finish(group.rows.row(at)))
+            self._completed(self._assemblers[env].finish(group.rows.row(at)))
             for group in self._groups
             for at, env in enumerate(group.envs)
         )
@@ -170,18 +166,21 @@ class Rollout:
         fields = self.policy.spec.state
         state = {name: before[name][at] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
         self._assemblers[env].version = output.version
-        return self._checked(self._assemblers[env].add(row, output.actions[at], extras, state))
+        return self._completed(self._assemblers[env].add(row, output.actions[at], extras, state))
 
-    def _checked(self, chunk: Chunk | None) -> Chunk | None:
-        """Return a chunk that the learner can use; raises RunError for another, which it would leave out."""
-        if chunk is not None:
-            try:
-                check_played(chunk, self.policy.spec, self._fields, self._environments.spec.action)
-            except ValueError as error:
-                raise RunError(
-                    f"what environment and agent give cannot be learned from: {error}; mend the one that it is of, "
-                    "--env or --agent (docs/environments.md, docs/agents.md)"
-                ) from error
+    def _completed(self, chunk: Chunk | None) -> Chunk | None:
+        """Return a chunk with its goals of hindsight; raises RunError for one that the learner would leave out."""
+        if chunk is None:
+            return None
+        if self._goals is not None:
+            chunk = replace(chunk, rows=chunk.rows | self._goals.draw(chunk.rows, chunk.env, self.step))
+        try:
+            check_played(chunk, self.policy.spec, self._fields, self._environments.spec.action)
+        except ValueError as error:
+            raise RunError(
+                f"what environment and agent give cannot be learned from: {error}; mend the one that it is of, "
+                "--env or --agent (docs/environments.md, docs/agents.md)"
+            ) from error
         return chunk
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
@@ -263,3 +262,63 @@ class Rollout:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
         row = self._environments.spec.observation.nbytes
         return self._environments.count * (4 * self.policy.spec.window * row + _ENVIRONMENT_BYTES)
+
+
+class Goals:
+    """Gives the rows of chunks goals that were reached later, for an agent whose chunks have some.
+
+    What is drawn depends on the actor, the environment and its step alone. So an actor that goes on from a saved state
+    draws the same again, and has nothing of this to save.
+    """
+
+    def __init__(self, args: Args, policy: Policy, environments: Vector) -> None:
+        """Find how the environments judge goals; raises UserError if they cannot."""
+        judges = [judge for judge in environments.judges if judge]
+        if len(judges) < environments.count:
+            raise UserError("--hindsight: the environment has no compute_reward for its goals; leave the option out")
+        self._spec = policy.spec
+        achieved = environments.spec.part(ACHIEVED)
+        self._hindsight = [Hindsight(achieved, policy.spec.hindsight, judge) for judge in judges]
+        self._seed = derive_seed(args.seed, 6, args.id_actor)
+
+    def draw(self, rows: Arrays, env: int, step: int) -> Arrays:
+        """Return goals, rewards and discounts for a chunk that an environment completes at a step of its actor."""
+        rng = np.random.default_rng([self._seed, env, step])
+        first = self._spec.prefix
+        return self._hindsight[env](rows, first, first + self._spec.length, rng)
+
+
+def inspect(policy: Policy, rows: Rows, state: Arrays) -> tuple[Array, Inspection | None]:
+    """Return the observation of environment 0 and what the agent thinks of it; changes nothing.
+
+    `rows` and `state` are what the agent is about to act on.
+    """
+    first = Rows(*(array[:1].copy() for array in rows))
+    before = {name: array[:1].copy() for name, array in state.items()}
+    drawn = policy.random_state()
+    try:
+        return first.obs[0], policy.inspect(first, before)
+    finally:
+        if drawn is not None:
+            policy.restore_random_state(drawn)
+
+
+def make_view(policy: Policy, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:
+    """Return a view of environment 0, after `step` of its agent steps, with weights of this version.
+
+    Of observations of several kinds the first is shown: a picture if there is one.
+    """
+    observation, thought = inspect(policy, rows, state)
+    kinds = unpack(spec.observation, observation)
+    seen = View(time.time(), step, version, _shown(kinds[0]), parts=spec.parts if kinds[0].ndim == 1 else ())
+    if thought is None:
+        return seen
+    curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))
+    places = () if thought.places is None else tuple(thought.places.tolist())
+    actions = tuple(thought.actions.tolist())
+    return replace(seen, kind=thought.kind, actions=actions, value=thought.value, places=places, curves=curves)
+
+
+def _shown(kind: Array) -> Array:
+    """Return planes of bits as pictures of black and white, and all else as it is."""
+    return kind.astype(np.uint8) * 255 if kind.dtype == np.bool_ else kind

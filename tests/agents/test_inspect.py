@@ -26,8 +26,7 @@ from rainbow_iqn_apex.memory.environment_spec import (
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.monitoring.view import decode, encode
-from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.actor.watching import inspect, make_view
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout, inspect, make_view
 from rainbow_iqn_apex.programs.agent import make_agent
 from tests.chain.environment import ChainEnvironment
 from tests.small import FAMILIES, SHORT_CHAIN, TINY

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.monitoring.report import ProcessUse
-from rainbow_iqn_apex.programs.actor import evaluation, policies, program
+from rainbow_iqn_apex.programs.actor import evaluation, player, program
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
 from tests.chain.environment import ChainEnvironment
@@ -26,9 +26,9 @@ class Remote(Policy):
 
 words = "--env chain --game chain --agent reinforce --history-length 1 --nb-env-per-actor 2 --inference server"
 args, policy = options.parse([*words.split(), "--id-actor", "0"], "test", ""), Remote()
-policies.load(args)
+player.load(args)
 rollout = Rollout(args, policy, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
-rollout.load(*policies.fetch_weights(None, policy, 3, or_newest=True))
+rollout.load(*player.fetch_weights(None, policy, 3, or_newest=True))
 assert any([rollout.play(step, step) for step in range(20)]) and rollout.view(3).actions == ()
 rollout.restore(Saved(rollout.snapshot(ResumePoint(0, 20)), 0))
 begin_anew(policy, {}, 3, 1)
@@ -39,7 +39,7 @@ sys.exit(" ".join({"torch", "numba"} & set(sys.modules)) or None)
 
 
 def test_a_policy_that_computes_elsewhere_plays_without_torch_and_numba() -> None:
-    # Mutations: import `programs.agent` at the top of `programs/actor/policies.py`; import `weights_packet` before
+    # Mutations: import `programs.agent` at the top of `programs/actor/player.py`; import `weights_packet` before
     # `fetch_weights` has looked for tensors.
     assert run("-c", PLAYS) == (0, "", "")
 

@@ -16,8 +16,8 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.monitoring.video import FILM_BYTES, HEADER_BYTES, FilmInfo, decode_film, decode_info, encode_film
-from rainbow_iqn_apex.programs.actor import filming
-from rainbow_iqn_apex.programs.actor.filming import Filmer
+from rainbow_iqn_apex.programs.actor import evaluation
+from rainbow_iqn_apex.programs.actor.evaluation import Filmer
 from tests.conftest import RedisServer
 from tests.monitoring.films import film
 
@@ -92,7 +92,7 @@ def test_a_better_one_is_written_at_once_and_a_newer_one_in_time(
     for score, expected in ((5, (5, 5)), (4, (5, 5)), (8, (8, 5)), (6, (8, 5))):
         play(filmer, score)
         assert scores(store) == expected
-    monkeypatch.setattr(filming, "_NEWEST_S", -1)
+    monkeypatch.setattr(evaluation, "_NEWEST_S", -1)
     filmer._next_newest = 0
     for score, expected in ((3, (8, 3)), (2, (8, 2))):
         play(filmer, score)
