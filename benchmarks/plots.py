@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rainbow_iqn_apex.saber.report.svg import Axes, Figure, drawing_style, ticker
+from rainbow_iqn_apex.saber.report.svg import Axes, Picture, drawing_style, ticker
 from rainbow_iqn_apex.saber.results.task import GameScores
 
 LAST = 20  # episodes that a point of a curve, and a score, is the mean of
@@ -36,13 +36,13 @@ Baseline = dict[str, Any]
 T = TypeVar("T")
 
 
-def save(figure: Callable[[], Figure], path: Path) -> None:
+def save(figure: Callable[[], Picture], path: Path) -> None:
     """Write an SVG file of what `figure` draws, in the style of all."""
     with drawing_style(STYLE):
         figure().savefig(path, metadata={"Date": None})
 
 
-def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, Baseline]) -> Figure:
+def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, Baseline]) -> Picture:
     """Draw training scores, with lines for the baselines; the seeds of a configuration share its colour."""
     games = list(dict.fromkeys(run["game"] for run in runs))
     names = Counter(run["configuration"] for run in runs).most_common()
@@ -66,7 +66,7 @@ def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, Baseline]) -> Figu
 
 def draw_half_hours(
     runs: Sequence[dict[str, Any]], random: dict[str, float], published: dict[str, GameScores]
-) -> Figure:
+) -> Picture:
     """Draw what half an hour of two cores learned, with random play's scores and the published human ones."""
     games = sorted({run["game"] for run in runs})
     colours = dict(zip(sorted({run["seed"] for run in runs}), cycle(COLOURS), strict=False))
@@ -84,11 +84,11 @@ def draw_half_hours(
 
 def _grid(
     games: Sequence[str], *, columns: int, size: tuple[float, float], legend: float
-) -> tuple[Figure, dict[str, Axes]]:
+) -> tuple[Picture, dict[str, Axes]]:
     """Return a figure with a panel for each game; `size` is the width of all and the height of one row, in inches."""
     rows = -(-len(games) // columns)
     width, height = size
-    figure = Figure(figsize=(width, rows * height + legend), layout="constrained")
+    figure = Picture(figsize=(width, rows * height + legend), layout="constrained")
     panels = {game: figure.add_subplot(rows, columns, place) for place, game in enumerate(games, 1)}
     for game, axes in panels.items():
         axes.set_title(game.replace("_", " "))

@@ -189,7 +189,7 @@ def _lines(run: RunFiles, curves: dict[str, Any]) -> list[dict[str, Any]]:
     if scores is None:
         return []
     means = [*curves["training"]["mean"], *curves["evaluation"]["mean"]] or [scores.random]
-    near = reference_lines(scores, min(means), max(means)).near
+    near = {line.name for line in reference_lines(scores, min(means), max(means)).lines}
     known = references(scores) | {COLUMNS[name].label: value for name, value in scores.published.items()}
     return [
         {"name": name, "label": reference_label(name, value), "value": value, "near": name in near}

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES, round_score
 from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
-from rainbow_iqn_apex.saber.report.figures import plain
+from rainbow_iqn_apex.saber.report.figures import rounded
 from rainbow_iqn_apex.saber.report.inputs import LIMITS, Evaluation, Run
 from rainbow_iqn_apex.saber.report.results import (
     THRESHOLDS,
@@ -62,7 +62,7 @@ def contents(results: Results) -> dict[str, Any]:
         "aggregates": _nested(results.aggregates),
         "profiles": {
             "mark_frames": results.mark,
-            "thresholds": plain(THRESHOLDS),
+            "thresholds": rounded(THRESHOLDS),
             "references": {reference: _profiles(found) for reference, found in results.profiles.items()},
         },
         "baselines": dict(BASELINES),
@@ -133,7 +133,7 @@ def _profiles(found: Profiles) -> dict[str, Any]:
 
 
 def _profile(found: Profile) -> dict[str, list[float | None] | None]:
-    return {name: None if values is None else plain(values) for name, values in found._asdict().items()}
+    return {name: None if values is None else rounded(values) for name, values in found._asdict().items()}
 
 
 def _run(agent: Agent, run: Run) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _game(game: Game) -> dict[str, Any]:
     return {
         "runs": len(game.runs),
         "now": [now._asdict() for now in game.now],
-        "curves": {"frames": game.curves.frames.tolist(), "runs": [plain(run) for run in game.curves.runs]},
+        "curves": {"frames": game.curves.frames.tolist(), "runs": [rounded(run) for run in game.curves.runs]},
         "marks": {str(mark): {limit: _scores(game, mark, limit) for limit in LIMITS} for mark in MARKS},
     }
 

@@ -53,8 +53,7 @@ def write_report(
 def render_figures(results: Results) -> dict[str, str]:
     """Every figure as SVG, by the name of its file."""
     texts = {
-        f"{name}.svg": to_svg(figure, _WIDE, figure["layout"]["height"])
-        for name, figure in normalised_figures(results).items()
+        f"{name}.svg": to_svg(figure, _WIDE, figure.height or 0) for name, figure in normalised_figures(results).items()
     }
     for number, task in enumerate(results.tasks):
         name = re.sub(r"[^\w.-]", "-", task.key).encode()[:_LONGEST].decode(errors="ignore")

@@ -11,12 +11,12 @@ from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.saber.report import tables
 from rainbow_iqn_apex.saber.report.exports import SCORE
-from rainbow_iqn_apex.saber.report.figures import Figure, agent_line, all_figures
+from rainbow_iqn_apex.saber.report.figures import agent_line, all_figures
 from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Results
 from rainbow_iqn_apex.saber.report.table import GAP, to_html
 from rainbow_iqn_apex.saber.report.tables import describe_agent, notes
-from rainbow_iqn_apex.saber.results.figure import SHADES
-from rainbow_iqn_apex.saber.results.page import render_page
+from rainbow_iqn_apex.saber.results.figure import Figure
+from rainbow_iqn_apex.saber.results.page import SHADES, render_page
 from rainbow_iqn_apex.saber.results.task import REFERENCES, format_frames
 
 _STYLE = """main { padding: 0 20px 40px; }
@@ -154,7 +154,7 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[st
 
 
 def _tall_plot(name: str, figures: dict[str, Figure]) -> str:
-    return f'<div id="{name}" style="height: {figures[name]["layout"]["height"]}px"></div>'
+    return f'<div id="{name}" style="height: {figures[name].height}px"></div>'
 
 
 def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
@@ -175,7 +175,7 @@ def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
 
 
 def _curve_plot(name: str, figures: dict[str, Figure]) -> str:
-    title, caption = map(escape, figures[name]["layout"]["meta"])
+    title, caption = map(escape, (figures[name].title, figures[name].caption))
     return (
         f"<figure><figcaption>{title}<small>{caption}</small></figcaption>"
         f'<div id="{name}" role="img" aria-label="Training curve of {title}"></div></figure>'
@@ -186,8 +186,8 @@ def _agent_legend(results: Results) -> str:
     if len(results.agents) == 1:
         return ""
     names = [
-        f'<span><i style="border-color: light-dark({stroke["color"]}, {SHADES[stroke["color"]]}); '
-        f'border-top-style: {_SWATCHES[stroke["dash"]]}"></i>{escape(agent.name)}</span>'
+        f'<span><i style="border-color: light-dark({stroke.colour}, {SHADES[stroke.colour]}); '
+        f'border-top-style: {_SWATCHES[stroke.dash]}"></i>{escape(agent.name)}</span>'
         for stroke, agent in zip(map(agent_line, count()), results.agents, strict=False)
     ]
     return f'<p class="agents">{"".join(names)}</p>'

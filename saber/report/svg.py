@@ -1,17 +1,16 @@
-"""Writes the plots of a report as SVG files for papers, by matplotlib: plotly's own way to a file needs a browser.
+"""Figures as SVG files for papers, drawn by matplotlib; the only module that imports it.
 
-It takes what `saber/report/figures.py` makes for plotly, in the light colours. Traces that wait for a
-click in a legend are left out.
+Plotly's own way to a file needs a browser. matplotlib is used with its own defaults, whatever backend and style its
+user has chosen: a notebook's MPLBACKEND names a module that need not be installed here, with which the import of
+matplotlib fails. Figures are made without pyplot, so that nothing asks for a backend later.
 """
 
 import io
 import logging
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,17 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.text import encodable
-from rainbow_iqn_apex.saber.results.figure import LIGHT
+from rainbow_iqn_apex.saber.results.figure import (
+    BAND_OPACITY,
+    BAR_OPACITY,
+    LIGHT,
+    PAR,
+    Axis,
+    Figure,
+    Marker,
+    Series,
+    Stroke,
+)
 
 
 @contextmanager
@@ -43,9 +52,9 @@ with _default_settings():
     import matplotlib as mpl
     from matplotlib import ticker
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-__all__ = ["Axes", "Figure", "drawing_style", "ticker"]
+__all__ = ["Axes", "Picture", "drawing_style", "format_tick", "ticker", "to_svg"]
 
 
 def drawing_style(style: dict[str, Any]) -> AbstractContextManager[None]:
@@ -54,7 +63,6 @@ def drawing_style(style: dict[str, Any]) -> AbstractContextManager[None]:
     return mpl.rc_context(defaults | style)
 
 
-_Plot = dict[str, Any]  # as plotly takes it
 _DASHES = {"dash": (6, 4), "dot": (1.5, 3), "dashdot": (6, 3, 1.5, 3), "longdash": (11, 4)}
 _DASHES |= {"longdashdot": (11, 4, 1.5, 4)}
 _MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x", "triangle-up": "^", "star": "*"}
@@ -82,107 +90,98 @@ _STYLE = {
 }
 
 
-def to_svg(figure: _Plot, width: int, height: int) -> str:
+def to_svg(figure: Figure, width: int, height: int) -> str:
     """Write the figure as a picture of this size [points], to which the lines of the legend are added."""
-    layout = figure["layout"]
     file = io.StringIO()
     with drawing_style(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # measured with another font, and written as text
-        picture = Figure(figsize=(width / 72, height / 72), layout="constrained")
+        picture = Picture(figsize=(width / 72, height / 72), layout="constrained")
         axes = picture.add_subplot()
         named = _draw(axes, figure)
-        _scale(axes, "x", layout["xaxis"])
-        _scale(axes, "y", layout["yaxis"])
-        heading, caption = layout.get("meta", ("", ""))
-        axes.set_title(_plain(caption), loc="left", fontsize=10, color=LIGHT["soft"])
-        lines = _legend(picture, named if len(named) > 1 else {}, _plain(heading), width)
+        _scale(axes, "x", figure.x)
+        _scale(axes, "y", figure.y)
+        axes.set_title(encodable(figure.caption), loc="left", fontsize=10, color=LIGHT["soft"])
+        lines = _legend(picture, named if len(named) > 1 else {}, encodable(figure.title), width)
         picture.set_size_inches(width / 72, (height + _LINE * lines) / 72)
         picture.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
 
 
-def _draw(axes: Axes, figure: _Plot) -> dict[str, Any]:
-    """Draw all traces and lines across the plot; returns what the legend shows by its name."""
-    categories = list(figure["layout"]["yaxis"].get("categoryarray", ()))
-    shown = [trace for trace in figure["data"] if trace.get("visible", True) is True]
+def _draw(axes: Axes, figure: Figure) -> dict[str, Any]:
+    """Draw all that is not hidden; returns what the legend shows by its name."""
     named: dict[str, Any] = {}
-    for before, trace in zip([{}, *shown], shown, strict=False):
-        y = [categories.index(value) for value in trace["y"]] if categories else np.array(trace["y"], float)
-        if trace.get("type") == "bar":
-            left = 10 ** figure["layout"]["xaxis"]["range"][0]
-            paint: _Plot = {"color": trace["marker"]["color"], "alpha": trace["marker"]["opacity"]}
-            artist: Any = axes.barh(y, np.array(trace["x"]) - left, 0.72, left, **paint)
-        elif trace.get("fill") == "tonexty":
-            *colour, opacity = map(float, re.findall(r"[\d.]+", trace["fillcolor"]))
-            fill: _Plot = {"color": [part / 255 for part in colour], "alpha": opacity, "linewidth": 0}
-            fill["step"] = "post" if trace["line"].get("shape") == "hv" else None
-            artist = axes.fill_between(trace["x"], np.array(before["y"], float), y, **fill)
+    categories = figure.y.categories
+    for series in figure.series:
+        if series.hidden:
+            continue
+        y = [categories.index(value) for value in series.y] if categories else np.array(series.y, float)
+        if series.bars and figure.x.limits:
+            left = 10 ** figure.x.limits[0]
+            artist: Any = axes.barh(y, np.array(series.x) - left, 0.72, left, color=series.bars, alpha=BAR_OPACITY)
         else:
-            (artist,) = axes.plot(trace["x"], y, **_stroke(trace.get("line", {})), **_marker(trace))
-            artist.set_alpha(trace.get("opacity"))
-        if trace.get("showlegend", True):
-            named[_plain(trace["name"])] = artist
-    for shape in figure["layout"].get("shapes", ()):
-        _across(axes, shape)
+            (artist,) = axes.plot(series.x, y, alpha=series.opacity, **_stroke(series.line), **_marker(series))
+        if series.in_legend:
+            named[encodable(series.name)] = artist
+        if series.band and series.line:
+            low, high = (np.array(values, float) for values in series.band)
+            step: Any = "post" if series.line.steps else None
+            fill: Any = {"color": series.line.colour, "alpha": BAND_OPACITY, "linewidth": 0}
+            artist = axes.fill_between(series.x, low, high, step=step, **fill)
+            named |= {encodable(series.band_name): artist} if series.band_name else {}
+    for line in figure.references:
+        axes.axhline(line.value, **_stroke(line.stroke))
+    if figure.par is not None:
+        axes.axvline(figure.par, **_stroke(PAR))
     return named
 
 
-def _stroke(line: _Plot) -> _Plot:
-    dashes = _DASHES.get(line.get("dash", "solid"))
+def _stroke(stroke: Stroke | None) -> dict[str, Any]:
+    if stroke is None:
+        return {"linewidth": 0}
+    dashes = _DASHES.get(stroke.dash)
     return {
-        "color": line.get("color"),
-        "linewidth": line.get("width", 0),
+        "color": stroke.colour,
+        "linewidth": stroke.width,
         "linestyle": (0, dashes) if dashes else "solid",
-        "drawstyle": "steps-post" if line.get("shape") == "hv" else "default",
+        "drawstyle": "steps-post" if stroke.steps else "default",
     }
 
 
-def _marker(trace: _Plot) -> _Plot:
-    if "markers" not in trace["mode"]:
-        return {}
-    marker = trace.get("marker") or {"symbol": "circle", "size": 5, "color": trace["line"]["color"]}
-    name, is_open, _ = marker["symbol"].partition("-open")
-    edge = marker.get("line", {"width": 1.5 if is_open or name in ("cross", "x") else 0, "color": marker["color"]})
+def _marker(series: Series) -> dict[str, Any]:
+    marker = series.marker
+    if marker is None:
+        if series.line is None or not series.dots:
+            return {}
+        marker = Marker("circle", 5, series.line.colour)
+    is_line = marker.symbol in ("cross", "x")
     return {
-        "marker": _MARKERS[name],
-        "markersize": marker["size"] * (1.4 if name == "star" else 1),
-        "markerfacecolor": "none" if is_open else marker["color"],
-        "markeredgecolor": edge["color"],
-        "markeredgewidth": edge["width"],
+        "marker": _MARKERS[marker.symbol],
+        "markersize": marker.size * (1.4 if marker.symbol == "star" else 1),
+        "markerfacecolor": LIGHT["paper"] if marker.is_open else marker.colour,
+        "markeredgecolor": marker.colour,
+        "markeredgewidth": 1.5 if marker.is_open or is_line else 0,
     }
 
 
-def _across(axes: Axes, shape: _Plot) -> None:
-    """Draw a line across the plot; the title names it."""
-    stroke = _stroke(shape["line"])
-    if shape.get("yref") == "paper":
-        axes.axvline(shape["x0"], **stroke)
-    else:
-        axes.axhline(shape["y0"], **stroke)
-
-
-def _scale(axes: Axes, name: str, layout: _Plot) -> None:
-    """Give the axis "x" or "y" the scale, ticks, range and title of plotly's layout."""
+def _scale(axes: Axes, name: str, scale: Axis) -> None:
+    """Give the axis "x" or "y" its scale, ticks, limits and title."""
     axis = axes.xaxis if name == "x" else axes.yaxis
-    is_log = layout.get("type") == "log"
-    if is_log:
+    if scale.log:
         axes.set(**{f"{name}scale": "log"})
         axis.set_minor_locator(ticker.NullLocator())
-    if "tickvals" in layout:
-        axis.set_ticks(layout["tickvals"], layout["ticktext"])
-    elif "categoryarray" in layout:
-        axis.set_ticks(range(len(layout["categoryarray"])), list(map(_plain, layout["categoryarray"])))
+    if scale.ticks:
+        axis.set_ticks([value for value, _ in scale.ticks], [text for _, text in scale.ticks])
+    elif scale.categories:
+        axis.set_ticks(range(len(scale.categories)), list(map(encodable, scale.categories)))
     else:
         axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-        percent = layout.get("tickformat") == ".0%"
-        axis.set_major_formatter(ticker.PercentFormatter(1) if percent else ticker.FuncFormatter(format_tick))
+        axis.set_major_formatter(ticker.PercentFormatter(1) if scale.percent else ticker.FuncFormatter(format_tick))
     low, high = axis.get_view_interval()
-    if "range" in layout:
-        low, high = (10.0**end if is_log else end for end in layout["range"])
-    elif layout.get("rangemode") == "tozero":
+    if scale.limits:
+        low, high = (10.0**end if scale.log else end for end in scale.limits)
+    elif scale.from_zero:
         low = min(0.0, axis.get_data_interval()[0])
-    title = _plain(layout.get("title", {}).get("text", ""))
-    axes.set(**{f"{name}lim": (low, high), f"{name}label": title})
+    axes.set(**{f"{name}lim": (low, high), f"{name}label": scale.title})
 
 
 def format_tick(value: float, _: object = None) -> str:
@@ -193,7 +192,7 @@ def format_tick(value: float, _: object = None) -> str:
     return f"{value:.6g}"
 
 
-def _legend(picture: Figure, named: dict[str, Any], heading: str, width: int) -> int:
+def _legend(picture: Picture, named: dict[str, Any], heading: str, width: int) -> int:
     """Write heading and legend above the plot; returns the lines of the legend."""
     if not named and not heading:
         return 0
@@ -212,8 +211,3 @@ def _legend(picture: Figure, named: dict[str, Any], heading: str, width: int) ->
     )
     heights = [1 + name.count("\n") for name in named]
     return -(-sum(heights) // columns)
-
-
-def _plain(text: str) -> str:
-    """Return one of plotly's texts as it stands in a file: lines for <br>, characters for entities."""
-    return "\n".join(encodable(unescape(line)) for line in text.split("<br>"))

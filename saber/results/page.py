@@ -13,11 +13,23 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from rainbow_iqn_apex.saber.results.figure import DARK, LIGHT, SHADES
+from rainbow_iqn_apex.saber.results.figure import (
+    BAND_OPACITY,
+    BAR_OPACITY,
+    COLOURS,
+    DARK,
+    LIGHT,
+    PAR,
+    Axis,
+    Figure,
+    Marker,
+    Series,
+    Stroke,
+)
 
-INTERVAL_S = 30  # a learner writes its plot no more often
+_INTERVAL_S = 30  # a learner writes its plot no more often
 
-HAND_OVER = """
+_HAND_OVER = """
 const [summary, written] = ["summary", "figure"].map(id => document.getElementById(id));
 const inFrame = parent !== window && new URLSearchParams(location.search).has("newest");
 if (inFrame) {  // of a page that looks for newer data; pages of file:// have no origin to name
@@ -26,7 +38,7 @@ if (inFrame) {  // of a page that looks for newer data; pages of file:// have no
 }
 """
 
-LOOK_AGAIN = f"""
+_LOOK_AGAIN = f"""
 let shown = written.textContent, frame = null;
 function look() {{
   if (document.hidden) return;
@@ -47,9 +59,8 @@ addEventListener("message", ({{ source, data }}) => {{
   [summary.textContent, shown] = data;
   show(shown);
 }});
-if (!inFrame) setInterval(look, {INTERVAL_S} * 1000);
+if (!inFrame) setInterval(look, {_INTERVAL_S} * 1000);
 """
-
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -140,12 +151,12 @@ $look_again</script>
 _PAPER_WIDTH, _PAPER_HEIGHT = 690, 830  # pixels: what A4 and Letter leave for a plot, with a text above it
 
 
-def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], style: str, *, live: bool = False) -> str:
+def render_page(title: str, body: str, figures: Mapping[str, Figure], style: str, *, live: bool = False) -> str:
     """Write a page; `body` is HTML in which every figure has an element with its key as the id, and `style` is CSS.
 
-    A figure is plotly's, without the colours of text and grid: the page sets them for a light or a dark display.
     A `live` page brings itself up to date while it is open; its body has an element `summary`.
     """
+    drawn = {name: to_plotly(figure) for name, figure in figures.items()}
     return _PAGE.substitute(
         title=escape(title),
         style=style,
@@ -156,11 +167,124 @@ def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], st
         paper_height=_PAPER_HEIGHT,
         themes=json.dumps({"light": LIGHT, "dark": DARK}),
         shades=json.dumps(SHADES),
-        figures=_in_script(json.dumps(figures, separators=(",", ":"), allow_nan=False)),
+        figures=_in_script(json.dumps(drawn, separators=(",", ":"), allow_nan=False)),
         plotly=get_plotlyjs(),
-        hand_over=f"<script>{HAND_OVER}</script>\n" if live else "",
-        look_again=LOOK_AGAIN if live else "",
+        hand_over=f"<script>{_HAND_OVER}</script>\n" if live else "",
+        look_again=_LOOK_AGAIN if live else "",
     )
+
+
+def band(colour: str) -> str:
+    """Return the colour that fills the band around a line: transparent, to show what lies behind the band."""
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{BAND_OPACITY})"
+
+
+SHADES = {colour.light: colour.dark for colour in COLOURS} | {
+    band(colour.light): band(colour.dark) for colour in COLOURS
+}
+
+
+def to_plotly(figure: Figure) -> dict[str, Any]:
+    """Write the figure for plotly, without the colours of text and grid: the page sets them for each display."""
+    layout: dict[str, Any] = {
+        "xaxis": _axis(figure.x) | {"fixedrange": not figure.zoom, "spikethickness": 1, "spikedash": "solid"},
+        "yaxis": _axis(figure.y) | {"fixedrange": not figure.zoom},
+        "shapes": [_line_across("x", figure.par, PAR)] if figure.par else [],
+        "hovermode": "x" if figure.par is None else "closest",
+        "hoverlabel": {"align": "left"},
+        "showlegend": figure.legend,
+        # At the top of its element, which keeps it off the plot however its lines break.
+        "legend": {"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container"}
+        | {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1},  # beyond half of it, it would scroll
+        "margin": {"l": 10, "r": 14, "t": 30 if figure.legend else 10, "b": 10},
+    }
+    for line in figure.references:
+        named = {"name": line.label, "showlegend": True, "legendrank": 1001}  # behind the curves
+        layout["shapes"].append(_line_across("y", line.value, line.stroke) | named)
+    if figure.height is not None:
+        layout["height"] = figure.height
+    if not figure.zoom:
+        layout["dragmode"] = False
+    return {"data": [trace for series in figure.series for trace in _traces(series)], "layout": layout}
+
+
+def plain_text(text: str) -> str:
+    """Return the text as plotly shows it: tags in it, as in names of files, are none."""
+    return escape(text, quote=False).replace("\n", "<br>")
+
+
+def _traces(series: Series) -> list[dict[str, Any]]:
+    trace: dict[str, Any] = {"type": "scatter", "name": plain_text(series.name), "x": series.x}
+    trace["y"] = [plain_text(value) if isinstance(value, str) else value for value in series.y]
+    trace["mode"] = "+".join(["lines"] * bool(series.line) + ["markers"] * bool(series.marker or series.dots))
+    trace |= {"opacity": series.opacity, "showlegend": series.in_legend}
+    trace["visible"] = "legendonly" if series.hidden else True
+    if series.line:
+        trace["line"] = _stroke(series.line)
+    if series.marker:
+        trace["marker"] = _marker(series.marker)
+    if series.bars:
+        look = {"color": series.bars, "opacity": BAR_OPACITY}
+        trace |= {"type": "bar", "orientation": "h", "marker": look}
+        del trace["mode"]
+    if not isinstance(series.hover, str):
+        trace |= {"hoverinfo": "text", "hovertext": series.hover}
+    else:
+        trace |= {"hovertemplate": series.hover} if series.hover else {"hoverinfo": "skip"}
+    return [*_band(series), trace]
+
+
+def _band(series: Series) -> list[dict[str, Any]]:
+    """Two lines without a width, the upper and then the lower one, with a filling between."""
+    if series.band is None or series.line is None:
+        return []
+    low, high = series.band
+    name = plain_text(series.band_name or f"{series.name}, band")
+    line = {"width": 0, "shape": "hv" if series.line.steps else "linear"}
+    edge = {"type": "scatter", "x": series.x, "mode": "lines", "line": line, "hoverinfo": "skip", "legendgroup": name}
+    fill = {"fill": "tonexty", "fillcolor": band(series.line.colour), "showlegend": bool(series.band_name)}
+    return [edge | {"name": f"{name}, upper", "y": high, "showlegend": False}, edge | {"name": name, "y": low} | fill]
+
+
+def _stroke(stroke: Stroke) -> dict[str, Any]:
+    shape = "hv" if stroke.steps else "linear"
+    return {"width": stroke.width, "color": stroke.colour, "dash": stroke.dash, "shape": shape}
+
+
+def _marker(marker: Marker) -> dict[str, Any]:
+    edge = {"width": 1.5 if marker.is_open else 0, "color": marker.colour}
+    colour = LIGHT["paper"] if marker.is_open else marker.colour
+    return {"symbol": marker.symbol, "size": marker.size, "color": colour, "line": edge}
+
+
+def _line_across(axis: str, value: float, stroke: Stroke) -> dict[str, Any]:
+    other = "y" if axis == "x" else "x"
+    line = {"width": stroke.width, "color": stroke.colour, "dash": stroke.dash}
+    ends = {f"{axis}0": value, f"{axis}1": value, f"{other}0": 0, f"{other}1": 1}
+    return {"type": "line", f"{other}ref": "paper", "line": line, **ends}
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    found: dict[str, Any] = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside"}
+    found["title"] = {"text": axis.title}
+    if axis.limits:
+        found["range"] = list(axis.limits)
+    if axis.log:
+        found["type"] = "log"
+    if axis.from_zero:
+        found["rangemode"] = "tozero"
+    if axis.most_ticks:
+        found["nticks"] = axis.most_ticks
+    if axis.ticks:
+        found |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [text for _, text in axis.ticks]}
+        found["tickangle"] = 0
+    if axis.categories:
+        found |= {"type": "category", "tickmode": "linear", "categoryorder": "array"}
+        found["categoryarray"] = list(map(plain_text, axis.categories))
+    if axis.percent:
+        found["tickformat"] = ".0%"
+    return found | ({"showticklabels": False, "showgrid": False, "ticks": ""} if axis.blank else {})
 
 
 def _variables(theme: Mapping[str, str]) -> str:

@@ -6,9 +6,8 @@ also after 100 000 episodes. An open page brings itself up to date.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from html import escape
-from typing import Any
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE
@@ -17,8 +16,10 @@ from rainbow_iqn_apex.saber.results.figure import (
     MAGENTA,
     ORANGE,
     TEAL,
-    ReferenceLines,
-    band,
+    Axis,
+    Figure,
+    Series,
+    Stroke,
     reference_label,
     reference_lines,
     references,
@@ -27,6 +28,7 @@ from rainbow_iqn_apex.saber.results.page import render_page
 from rainbow_iqn_apex.saber.results.summary import Moment, ScoreCurve, Summary
 from rainbow_iqn_apex.saber.results.task import Task, format_points
 
+_DOTTED = 30  # at most so many points of a line are marked: a single point has no line
 _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
 #plot { flex: 1; min-height: 0; }
 .paper body { display: block; height: auto; overflow: visible; }
@@ -53,13 +55,12 @@ def render_reward_plot(training: ScoreCurve, evaluations: ScoreCurve, task: Task
 
 def reward_figure(
     moments: Sequence[Moment], task: Task, action_repeat: int, evaluated: Sequence[Moment] = ()
-) -> dict[str, Any]:
-    """Build plotly's figure, without the colours of text and grid: the page sets them for a light or a dark display."""
+) -> Figure:
+    """Describe the figure of the page."""
+    steps = [moment.newest.T_actors for moment in moments]
     summaries = [moment.summary for moment in moments]
     means = [summary.mean for summary in summaries]
     spreads = [summary.standard_deviation for summary in summaries]
-    trace = partial(_trace, moments)
-    edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "legendgroup": "band"}
     upper = [None if spread is None else mean + spread for mean, spread in zip(means, spreads, strict=True)]
     lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
     minima = [summary.minimum for summary in summaries]
@@ -67,62 +68,31 @@ def reward_figure(
     scores = [moment.summary.mean for moment in evaluated]
     values = (lower, upper, minima, maxima, scores)
     drawn = [value for part in values for value in part if value is not None] or [0.0]
-    lines = reference_lines(task.scores if moments or evaluated else None, min(drawn), max(drawn))
+    empty = not moments and not evaluated
+    lines = reference_lines(None if empty else task.scores, min(drawn), max(drawn))
     texts = [_hover_text(moment, task, action_repeat) for moment in moments]
-    return {
-        "data": [
-            trace("mean + 1 standard deviation", upper, **edge, showlegend=False),
-            trace("± 1 standard deviation", lower, **edge, fill="tonexty", fillcolor=band(BLUE.light), legendrank=2),
-            trace("max", maxima, line={"width": 1, "color": ORANGE.light}, legendrank=3),
-            trace(
-                "mean", means, line={"width": 2.5, "color": BLUE.light}, hoverinfo="text", hovertext=texts, legendrank=1
-            ),
-            trace("min", minima, line={"width": 1, "color": TEAL.light}, legendrank=4),
-            *([_evaluation_trace(evaluated, scores, task, action_repeat)] if evaluated else []),
-        ],
-        "layout": _layout(task, lines, empty=not moments and not evaluated),
-    }
-
-
-def _trace(moments: Sequence[Moment], name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
-    steps = [moment.newest.T_actors for moment in moments]
-    mode = "lines" if len(moments) > 30 else "lines+markers"  # a single point has no line
-    return {"type": "scatter", "name": name, "x": steps, "y": values, "mode": mode, "hoverinfo": "skip", **style}
-
-
-def _evaluation_trace(
-    evaluated: Sequence[Moment], scores: Sequence[float], task: Task, action_repeat: int
-) -> dict[str, Any]:
-    texts = [f"<b>evaluation</b><br>{_hover_text(moment, task, action_repeat)}" for moment in evaluated]
-    stroke = {"width": 2.5, "color": MAGENTA.light}
-    return _trace(evaluated, "evaluation", scores, line=stroke, hoverinfo="text", hovertext=texts, legendrank=5)
-
-
-def _layout(task: Task, lines: ReferenceLines, *, empty: bool) -> dict[str, Any]:
-    axis = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "nticks": 8}
-    layout: dict[str, Any] = {
-        "xaxis": {
-            **axis,
-            "title": {"text": "agent steps (all actors together)"},
-            "rangemode": "tozero",
-            "spikethickness": 1,
-            "spikedash": "solid",
-        },
-        "yaxis": {
-            **axis,
-            **lines.y_axis,
-            "title": {"text": "SABER score per episode" if task.is_atari else "score per episode"},
-        },
-        "hovermode": "x",
-        "hoverlabel": {"align": "left"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # above the data, never over it
-        "margin": {"l": 20, "r": 20, "t": 40, "b": 20},
-        "shapes": lines.shapes,
-    }
-    if empty:
-        for name in ("xaxis", "yaxis"):
-            layout[name] |= {"range": [0, 1], "showticklabels": False, "showgrid": False, "ticks": ""}
-    return layout
+    dots = len(moments) <= _DOTTED
+    thick = Stroke(BLUE.light, 2.5)
+    band = "± 1 standard deviation"
+    series = [
+        Series("mean", steps, means, thick, dots=dots, band=(lower, upper), band_name=band, hover=texts),
+        Series("max", steps, maxima, Stroke(ORANGE.light, 1), dots=dots),
+        Series("min", steps, minima, Stroke(TEAL.light, 1), dots=dots),
+    ]
+    if evaluated:
+        ends = [moment.newest.T_actors for moment in evaluated]
+        texts = [f"<b>evaluation</b><br>{_hover_text(moment, task, action_repeat)}" for moment in evaluated]
+        line = Stroke(MAGENTA.light, 2.5)
+        series.append(Series("evaluation", ends, scores, line, dots=len(ends) <= _DOTTED, hover=texts))
+    axis = Axis(most_ticks=8, blank=empty, limits=(0, 1) if empty else None)
+    score = "SABER score per episode" if task.is_atari else "score per episode"
+    return Figure(
+        series,
+        x=replace(axis, title="agent steps (all actors together)", from_zero=True),
+        y=replace(axis, title=score, limits=lines.limits or axis.limits),
+        references=lines.lines,
+        zoom=True,
+    )
 
 
 def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:

@@ -35,6 +35,7 @@ from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.checkpointer import damage_named, parse
 from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, MessageDecoder, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
+from rainbow_iqn_apex.saber.results.page import to_plotly
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
 from rainbow_iqn_apex.saber.results.task import Task
@@ -178,7 +179,7 @@ def _use(records: list[EpisodeRecord]) -> None:
     for record in records:
         format_line(record)
     moments = ScoreCurve(records=records).moments
-    json.dumps(reward_figure(moments, Task("pong"), 4, moments), allow_nan=False)
+    json.dumps(to_plotly(reward_figure(moments, Task("pong"), 4, moments)), allow_nan=False)
 
 
 def _weights(args: options.Args) -> Target:

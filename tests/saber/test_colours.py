@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.memory.rows import Array
-from rainbow_iqn_apex.saber.results.figure import AGENTS, DARK, LIGHT, PUBLISHED, SHADES, Colour, band
+from rainbow_iqn_apex.saber.results.figure import AGENTS, DARK, LIGHT, PUBLISHED, Colour
+from rainbow_iqn_apex.saber.results.page import SHADES, band
 
 # Machado, Oliveira and Fernandes 2009: how the three kinds of colour blindness see linear RGB.
 SIGHTS = {

@@ -10,8 +10,10 @@ import numpy as np
 import plotly.graph_objects
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.report.figures import all_figures
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.results.page import to_plotly
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from rainbow_iqn_apex.saber.results.task import read_scores
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
@@ -22,6 +24,13 @@ ATARI57 = [game for game, scores in read_scores().items() if scores.in_atari57]
 def results_of(*paths: Path) -> Results:
     """What a report of these folders and logs tells."""
     return Results(read_inputs(paths))
+
+
+def plotly_figures(results: Results) -> dict[str, Any]:
+    """The figures as a page hands them to plotly, by their ids."""
+    drawn = {name: to_plotly(figure) for name, figure in all_figures(results).items()}
+    figures: dict[str, Any] = json.loads(json.dumps(drawn))
+    return figures
 
 
 def figures_of(page: str) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from rainbow_iqn_apex.saber.report.figures import all_figures, published_styles,
 from rainbow_iqn_apex.saber.report.program import render_figures
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
-from rainbow_iqn_apex.saber.results.figure import AGENTS
+from rainbow_iqn_apex.saber.results.figure import AGENTS, Axis, Figure, Series
+from rainbow_iqn_apex.saber.results.page import plain_text, to_plotly
 from rainbow_iqn_apex.saber.results.task import COLUMNS, REFERENCES
-from tests.saber.report.logs import results_of, write_log, write_run
+from tests.saber.report.logs import plotly_figures, results_of, write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 SVG = "{http://www.w3.org/2000/svg}"
@@ -33,7 +34,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_the_plots_are_in_the_json(results: Results) -> None:
-    figures = json.loads(json.dumps(all_figures(results)))
+    figures = plotly_figures(results)
     found = json.loads(json.dumps(contents(results)))
     for number, game in enumerate(("pong", "skiing", "surround")):
         traces = {trace["name"]: trace for trace in figures[f"curve-{number}"]["data"]}
@@ -48,11 +49,11 @@ def test_the_plots_are_in_the_json(results: Results) -> None:
         assert {trace["line"]["shape"] for trace in traces.values()} == {"hv"}, "each is drawn in steps"
         profiles = found["profiles"]["references"][reference]
         ours = profiles["agents"][AGENT]["saber"]
-        name = score_name(results, results.agents[0], REACHED * 4, "saber")
+        name = plain_text(score_name(results, results.agents[0], REACHED * 4, "saber"))
         assert traces[name]["x"] == pytest.approx(found["profiles"]["thresholds"], rel=1e-5)
         assert traces[name]["y"] == ours["fraction"]
-        assert traces[f"{AGENT}: 95 % interval, lower"]["y"] == ours["low"] != ours["high"]
-        assert traces[f"{AGENT}: 95 % interval, upper"]["y"] == ours["high"]
+        assert traces[f"{name}, band"]["y"] == ours["low"] != ours["high"]
+        assert traces[f"{name}, band, upper"]["y"] == ours["high"]
         for column, about in COLUMNS.items():
             assert traces[about.label]["y"] == profiles["published"][column]["fraction"]
         bars = {trace["name"]: trace for trace in figures[f"bars-{reference}"]["data"]}
@@ -64,8 +65,8 @@ def test_the_plots_are_in_the_json(results: Results) -> None:
 
 def test_published_scores_have_one_of_ours_at_30_minutes_beside_them(results: Results) -> None:
     # Mutation: the scores of whole episodes, which are twice as high here.
-    figures, found = all_figures(results), contents(results)
-    name = score_name(results, results.agents[0], REACHED * 4, "30min")
+    figures, found = plotly_figures(results), contents(results)
+    name = plain_text(score_name(results, results.agents[0], REACHED * 4, "30min"))
     for reference in REFERENCES:
         bars = {trace["name"]: trace for trace in figures[f"bars-{reference}"]["data"]}
         marks = {game: found["games"][game]["agents"][AGENT]["marks"][str(REACHED * 4)] for game in found["games"]}
@@ -80,15 +81,14 @@ def test_published_scores_have_one_of_ours_at_30_minutes_beside_them(results: Re
 
 def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
     # Mutation: zip(strict=True) with as many symbols as there are columns today.
-    styles = published_styles(COLUMNS.values())
-    for drawn in ([style.marker["color"] for style in styles], [style.marker["symbol"] for style in styles]):
+    styles = published_styles(len(COLUMNS))
+    for drawn in ([style.marker.colour for style in styles], [style.marker.symbol for style in styles]):
         assert len(set(drawn)) == len(COLUMNS), "in colour and in shape"
-    column = next(iter(COLUMNS.values()))
-    styles = published_styles([column] * 18)
-    assert len({(style.marker["symbol"], style.marker["color"]) for style in styles}) == 18
-    assert len({(style.line["dash"], style.line["color"]) for style in styles}) == 18
+    styles = published_styles(18)
+    assert len({style.marker for style in styles}) == len({style.line for style in styles}) == 18
     for style in styles:
-        plotly.graph_objects.Scatter(marker=style.marker, line=style.line)  # raises on a symbol it does not know
+        (drawn,) = to_plotly(Figure([Series("a", [1], [1], style.line, style.marker)], Axis(), Axis()))["data"]
+        plotly.graph_objects.Scatter(drawn)  # raises on a symbol it does not know
 
 
 def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path)
     for number in range(count):
         write_run(tmp_path / str(number), "pong", 1, REACHED, episodes=300, lr_IQN=number)
     results = results_of(tmp_path)
-    figures = all_figures(results)
+    figures = plotly_figures(results)
     published = {about.label for about in COLUMNS.values()}
     for name in ("bars-human", "profile-human"):
         ours = [trace for trace in figures[name]["data"] if trace["name"] not in published]
@@ -126,7 +126,7 @@ def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
     results = results_of(tmp_path)
     name = results.agents[0].name
     assert len(name) > 56
-    for figure in all_figures(results).values():
+    for figure in plotly_figures(results).values():
         (first, *_) = [trace["name"] for trace in figure["data"] if trace.get("showlegend", True)]
         assert first.replace("<br>", " ").startswith(name) and max(map(len, first.split("<br>"))) <= 56
     for text in render_figures(results).values():
@@ -143,17 +143,20 @@ def test_the_mean_goes_on_where_a_run_ends(tmp_path: Path) -> None:
     # Mutations: the mean where all runs have a score; where one has.
     for seed, end in enumerate((4000, 3000, 100)):
         write_log(tmp_path / str(seed), "pong", [n * end // 100 for n in range(1, 101)], [float(seed)] * 100)
-    data = all_figures(results_of(tmp_path))["curve-0"]["data"]
+    data = plotly_figures(results_of(tmp_path))["curve-0"]["data"]
     traces = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in data}
     mean = traces["mean of up to 3 runs"]
     assert mean[4 * 100] == 1 and mean[4 * 3000] == 0.5 and mean[4 * 4000] is None
-    assert (traces["lowest to highest run"][4 * 3000], traces["highest run"][4 * 3000]) == (0, 1)
+    assert (traces["mean of up to 3 runs, band"][4 * 3000], traces["mean of up to 3 runs, band, upper"][4 * 3000]) == (
+        0,
+        1,
+    )
 
 
 def test_curves_have_lines_of_the_references(results: Results) -> None:
     # Mutation: curves alone.
-    layout = all_figures(results)["curve-0"]["layout"]
-    assert results.tasks[0].name == "pong" and layout["meta"][0] == "Pong"
-    assert layout["shapes"][0]["name"] == "random -20.7" and layout["meta"][1].startswith("dotted: random -20.7;")
-    assert all(name in layout["meta"][1] for name in ("human 14.6", "world record 21.0"))
-    assert layout["yaxis"]["title"]["text"] == "score"
+    figure = all_figures(results)["curve-0"]
+    assert results.tasks[0].name == "pong" and figure.title == "Pong" and figure.y.title == "score"
+    assert figure.caption.startswith("dotted: random -20.7;")
+    assert all(name in figure.caption for name in ("human 14.6", "world record 21.0"))
+    assert to_plotly(figure)["layout"]["shapes"][0]["name"] == "random -20.7"

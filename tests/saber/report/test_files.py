@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.saber.report.figures import all_figures, plain_text
+from rainbow_iqn_apex.saber.report.figures import all_figures
 from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.report.program import FIGURES, render_figures, render_tables, write_report
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.svg import format_tick, to_svg
 from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, inert, to_html, to_latex
+from rainbow_iqn_apex.saber.results.figure import Axis, Figure, Series, Stroke
 from tests.processes import ROOT, clean_environment
 from tests.saber.report.logs import ATARI57, results_of, write_run
 
@@ -25,13 +26,12 @@ DRAW = """
 import hashlib
 from pathlib import Path
 from benchmarks.plots import STYLE
-from rainbow_iqn_apex.saber.report.svg import Figure, drawing_style
-from rainbow_iqn_apex.saber.report.svg import to_svg
-axis = {"title": {"text": "x"}, "range": [0.0, 4.0]}
-line = {"name": "a", "x": [0, 1], "y": [0, 1], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}
-data = to_svg({"data": [line], "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300).encode()
+from rainbow_iqn_apex.saber.report.svg import Picture, drawing_style, to_svg
+from rainbow_iqn_apex.saber.results.figure import Axis, Figure, Series, Stroke
+axis = Axis("x", limits=(0, 4))
+data = to_svg(Figure([Series("a", [0, 1], [0, 1], Stroke("#246cd8", 1))], axis, axis), 400, 300).encode()
 with drawing_style(STYLE):
-    figure = Figure()
+    figure = Picture()
     figure.add_subplot().plot([0, 1])
     figure.savefig("learning.svg", metadata={"Date": None})
 print(hashlib.sha256(data + Path("learning.svg").read_bytes()).hexdigest())
@@ -68,28 +68,24 @@ def test_every_plot_is_an_svg_that_names_the_agents(results: Results) -> None:
 
 def test_a_line_goes_through_its_points_and_profiles_have_steps() -> None:
     # Mutations: draw straight lines; join what a gap parts. A step lasts until the next point, even a missing one.
-    axis = {"range": [0.0, 4.0]}
-    layout = {"xaxis": axis, "yaxis": axis}
-    trace = {"name": "a", "x": [0, 1, 2, 3, 4], "y": [0, 4, None, 2, 2], "mode": "lines"}
-    for shape, parts in (("linear", [2, 2]), ("hv", [4, 3])):
-        line = {"width": 2, "color": "#246cd8", "shape": shape}
-        text = to_svg({"data": [trace | {"line": line}], "layout": layout}, 400, 300)
+    axis = Axis(limits=(0, 4))
+    for steps, parts in ((False, [2, 2]), (True, [4, 3])):
+        series = Series("a", [0, 1, 2, 3, 4], [0, 4, None, 2, 2], Stroke("#246cd8", 2, steps=steps))
+        text = to_svg(Figure([series], axis, axis), 400, 300)
         (drawn,) = [path for path in ET.fromstring(text).iter(f"{SVG}path") if "#246cd8" in path.get("style", "")]
         lines = [re.findall(r"[-\d.]+ [-\d.]+", part) for part in drawn.get("d", "").split("M")[1:]]
         assert [len(points) for points in lines] == parts
         first = [tuple(map(float, point.split())) for point in lines[0]]
         assert first[0][0] < first[-1][0] and first[0][1] > first[-1][1], "upwards on the picture"
-        if shape == "hv":
+        if steps:
             assert first[1] == (first[2][0], first[0][1])
 
 
 def test_a_legend_shows_names_as_they_are(recwarn: pytest.WarningsRecorder) -> None:
-    # Mutations: read the entities of plotly's texts twice; take dollars for formulas; warn of what no font has.
-    axis = {"range": [0.0, 4.0]}
-    line = {"x": [0], "y": [0], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}
+    # Mutations: take dollars for formulas; warn of what no font has.
     names = ["&lt;i&gt;", "<b>", "$\\x^2$", "\u68cb", "_a"]
-    data = [line | {"name": plain_text(name)} for name in names]
-    picture = ET.fromstring(to_svg({"data": data, "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300))
+    figure = Figure([Series(name, [0], [0], Stroke("#246cd8", 1)) for name in names], Axis(), Axis())
+    picture = ET.fromstring(to_svg(figure, 400, 300))
     assert set(names) <= {element.text for element in picture.iter(f"{SVG}text")}
     assert not recwarn
 

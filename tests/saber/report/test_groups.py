@@ -12,7 +12,6 @@ from rainbow_iqn_apex import args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.saber.report.aggregates import aggregate
 from rainbow_iqn_apex.saber.report.exports import contents
-from rainbow_iqn_apex.saber.report.figures import all_figures
 from rainbow_iqn_apex.saber.report.inputs import Label, parse_label, read_inputs
 from rainbow_iqn_apex.saber.report.results import WHOLE, Results, differences, group_runs
 from rainbow_iqn_apex.saber.report.sections import render_report
@@ -20,7 +19,7 @@ from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import aggregate_table, game_table
 from rainbow_iqn_apex.saber.results.task import Task
 from tests.processes import run
-from tests.saber.report.logs import results_of, write_log, write_run
+from tests.saber.report.logs import plotly_figures, results_of, write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 IQN: dict[str, Any] = {"agent": "rainbow_iqn", "preset": "cpu", "lr_IQN": 1e-4, "nb_actor": 1}
@@ -210,12 +209,12 @@ def test_tables_and_plots_show_all_agents(two: Results) -> None:
     names = [agent.name for agent in two.agents]
     rows = [row.name for row in game_table(two).rows]
     assert rows == ["Alien", *names, "Pong", *names, "Qbert", names[1], "Skiing", names[0]]
-    figures = all_figures(two)
+    figures = plotly_figures(two)
     for figure in ("bars-human", "profile-human", "curve-0"):
         drawn = [trace for trace in figures[figure]["data"] if trace["name"].startswith(names[0])]
         other = [trace for trace in figures[figure]["data"] if trace["name"].startswith(names[1])]
         assert drawn and other
-    means = [trace for trace in figures["curve-0"]["data"] if "mean" in trace["name"]]
+    means = [trace for trace in figures["curve-0"]["data"] if "hovertemplate" in trace]
     assert len({trace["line"]["color"] for trace in means}) == len(means) == 2
     best = figures["bars-human"]["layout"]["yaxis"]["categoryarray"]
     shares: dict[str, float] = {}

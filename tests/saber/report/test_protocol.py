@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from rainbow_iqn_apex.saber.report.figures import all_figures
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
@@ -14,7 +13,7 @@ from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import game_table
 from rainbow_iqn_apex.saber.results.run_record import read_record, write_record
 from rainbow_iqn_apex.saber.results.task import COLUMNS, STICKY
-from tests.saber.report.logs import figures_of, results_of, write_run
+from tests.saber.report.logs import figures_of, plotly_figures, results_of, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 
@@ -37,7 +36,7 @@ def forget(log: Path, *names: str) -> None:
 def published_shown(results: Results) -> set[str]:
     """Agents of the table that are drawn without being asked for."""
     labels = {about.label for about in COLUMNS.values()}
-    traces = [trace for figure in all_figures(results).values() for trace in figure["data"]]
+    traces = [trace for figure in plotly_figures(results).values() for trace in figure["data"]]
     assert {trace["name"] for trace in traces} >= labels
     return {trace["name"] for trace in traces if trace["name"] in labels and trace.get("visible", True) is True}
 

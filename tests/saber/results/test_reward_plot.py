@@ -31,7 +31,7 @@ def test_the_page_holds_the_rolling_statistics() -> None:
     assert traces["mean"]["y"] == [summary.mean for summary in summaries]
     assert traces["max"]["y"] == [summary.maximum for summary in summaries]
     assert traces["min"]["y"] == [summary.minimum for summary in summaries]
-    band = zip(traces["± 1 standard deviation"]["y"], traces["mean + 1 standard deviation"]["y"], strict=True)
+    band = zip(traces["± 1 standard deviation"]["y"], traces["± 1 standard deviation, upper"]["y"], strict=True)
     for (low, high), summary, spread in zip(band, summaries, spreads, strict=True):
         if summary.standard_deviation is None:
             assert low is high is None
