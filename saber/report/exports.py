@@ -1,19 +1,21 @@
-"""The numbers of a report as CSV files, each line with what its numbers are of, to be read by other programs.
+"""The numbers of a report for other programs: `saber.json` has every number of the page, and those that it leaves out.
 
-Scores are in points and rounded to ten digits, normalised scores are fractions; a missing number is an empty cell.
+In the CSV files each line has what its numbers are of. Scores are in points and rounded to ten digits, normalised
+scores are fractions; a missing number is an empty cell.
 """
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 from msgspec import to_builtins
 
 from rainbow_iqn_apex.common.checkout import commit
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES, round_score
-from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
+from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Estimate, Profile
 from rainbow_iqn_apex.saber.report.figures import rounded
 from rainbow_iqn_apex.saber.report.inputs import LIMITS, Evaluation, Run
 from rainbow_iqn_apex.saber.report.results import (
@@ -48,11 +50,11 @@ def contents(results: Results) -> dict[str, Any]:
         "method": _method(results),
         "agents": {agent.name: _agent(agent) for agent in results.agents},
         "differences": {
-            name: dict(zip(agents, values, strict=True)) for name, values in differences(results.groups).items()
+            name: dict(zip(agents, values, strict=True)) for name, values in differences(results.agents).items()
         },
-        "runs": [_run(agent, run) for agent in results.agents for run in agent.group.runs],
+        "runs": [_run(agent, run) for agent in results.agents for run in agent.runs],
         "evaluations": [_evaluation(results, evaluation) for evaluation in results.evaluations],
-        "notes": notes(results.groups),
+        "notes": notes(results.agents),
         "left_out": list(results.left_out),
         "games": {task.key: _task(results, task) for task in results.tasks},
         "games_in_common": {
@@ -90,9 +92,22 @@ def _method(results: Results) -> dict[str, Any]:
 
 
 def _agent(agent: Agent) -> dict[str, Any]:
-    protocols = agent.group.protocols
-    found = {"settings": agent.group.settings, "protocol": {"label": protocols.label, **asdict(protocols)}}
+    protocols = agent.protocols
+    found = {"settings": agent.settings, "protocol": {"label": protocols.label, **asdict(protocols)}}
     return found | ({"dmlab30": agent.dmlab30._asdict()} if agent.dmlab30 else {})
+
+
+def _run(agent: Agent, run: Run) -> dict[str, Any]:
+    return {
+        "agent": agent.name,
+        "game": run.task.key,
+        "file": run.name,
+        "seed": run.settings.get("seed"),
+        "frames": run.reached,
+        "episodes": len(run.frames),
+        "changed": run.changed,
+        "starts": [to_builtins(start) for start in run.record.starts] if run.record else None,
+    }
 
 
 def _evaluation(results: Results, evaluation: Evaluation) -> dict[str, Any]:
@@ -124,81 +139,59 @@ def _nested(aggregates: Mapping[tuple[Any, ...], Aggregate | None]) -> dict[str,
 
 
 def _profiles(found: Profiles) -> dict[str, Any]:
-    return {
-        "agents": {
-            agent: {limit: _profile(one) for limit, one in limits.items()} for agent, limits in found.ours.items()
-        },
-        "published": {column: _profile(one) for column, one in found.published.items()},
-    }
+    ours = {agent: {limit: _profile(one) for limit, one in limits.items()} for agent, limits in found.ours.items()}
+    return {"agents": ours, "published": {column: _profile(one) for column, one in found.published.items()}}
 
 
 def _profile(found: Profile) -> dict[str, list[float | None] | None]:
     return {name: None if values is None else rounded(values) for name, values in found._asdict().items()}
 
 
-def _run(agent: Agent, run: Run) -> dict[str, Any]:
-    return {
-        "agent": agent.name,
-        "game": run.task.key,
-        "file": run.name,
-        "seed": run.settings.get("seed"),
-        "frames": run.reached,
-        "episodes": len(run.frames),
-        "changed": run.changed,
-        "starts": [to_builtins(start) for start in run.record.starts] if run.record else None,
-    }
-
-
 def _task(results: Results, task: Task) -> dict[str, Any]:
-    return {
-        "table": asdict(task.scores) if task.scores else None,
-        "published_normalised": {
-            column: {reference: published_normalised(task, column, reference) for reference in REFERENCES}
-            for column in COLUMNS
-        },
-        "agents": {agent.name: _game(agent.games[task]) for agent in results.agents if task in agent.games},
+    published = {
+        column: {reference: published_normalised(task, column, reference) for reference in REFERENCES}
+        for column in COLUMNS
     }
+    agents = {agent.name: _game(agent.games[task]) for agent in results.agents if task in agent.games}
+    return {"table": asdict(task.scores) if task.scores else None, "published_normalised": published, "agents": agents}
 
 
 def _game(game: Game) -> dict[str, Any]:
-    return {
-        "runs": len(game.runs),
-        "now": [now._asdict() for now in game.now],
-        "curves": {"frames": game.curves.frames.tolist(), "runs": [rounded(run) for run in game.curves.runs]},
-        "marks": {str(mark): {limit: _scores(game, mark, limit) for limit in LIMITS} for mark in MARKS},
-    }
+    curves = {"frames": game.curves.frames.tolist(), "runs": [rounded(run) for run in game.curves.runs]}
+    marks: dict[str, Any] = {}
+    for mark in MARKS:
+        marks[str(mark)] = {
+            limit: {
+                "runs": [scores[column] if scores else None for scores in game.at_marks[mark]],
+                "mean": game.mean(mark, limit),
+                "normalised": _shares(game, mark, limit),
+            }
+            for column, limit in enumerate(LIMITS)
+        }
+    return {"runs": len(game.runs), "now": [now._asdict() for now in game.now], "curves": curves, "marks": marks}
 
 
-def _scores(game: Game, mark: int, limit: str) -> dict[str, Any]:
-    column = LIMITS.index(limit)
-    normalised = {reference: game.normalised(mark, limit, reference) for reference in REFERENCES}
-    return {
-        "runs": [scores[column] if scores else None for scores in game.at_marks[mark]],
-        "mean": game.mean(mark, limit),
-        "normalised": {name: None if found is None else float(found.mean()) for name, found in normalised.items()},
-    }
-
-
-_Rows = Iterable[dict[str, Any]]
+def _shares(game: Game, mark: int, limit: str) -> dict[str, float | None]:
+    found = {reference: game.normalised(mark, limit, reference) for reference in REFERENCES}
+    return {reference: None if shares is None else float(shares.mean()) for reference, shares in found.items()}
 
 
 def all_exports(results: Results) -> dict[str, str]:
     """Text of every CSV by its name; those without a line are left out."""
+    runs = [_run(agent, run) for agent in results.agents for run in agent.runs]
+    names = ("agent", "game", "seed", "frames", "episodes")
     rows = {
-        "games": _games(results),
-        "now": _now(results),
-        "aggregates": _aggregates(results),
-        "published": _published(results),
-        "evaluations": _evaluations(results),
-        "runs": _runs(results),
+        "games": list(_game_rows(results)),
+        "now": list(_now_rows(results)),
+        "aggregates": list(_aggregate_rows(results)),
+        "published": list(_published_rows(results)),
+        "evaluations": [_evaluation_row(_evaluation(results, one)) for one in results.evaluations],
+        "runs": [{name: run[name] for name in names} | {"log": run["file"]} for run in runs],
     }
-    texts = {f"{name}.csv": _csv(list(found)) for name, found in rows.items()}
-    return {name: text for name, text in texts.items() if text}
+    return {f"{name}.csv": _csv(found) for name, found in rows.items() if found}
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    if not rows:
-        return ""
     file = io.StringIO()
     writer = csv.DictWriter(file, rows[0], lineterminator="\n")
     writer.writeheader()
@@ -213,32 +206,28 @@ def _cell(value: Any) -> Any:
     return round_score(value) if isinstance(value, float) else value
 
 
-def _games(results: Results) -> _Rows:
+def _game_rows(results: Results) -> Iterator[dict[str, Any]]:
     """Means over runs at the marks that an agent has a score at."""
     for agent in results.agents:
         for task, game in agent.games.items():
-            for mark in MARKS:
-                for limit in LIMITS:
-                    if (mean := game.mean(mark, limit)) is not None:
-                        shares = {name: game.normalised(mark, limit, name) for name in REFERENCES}
-                        yield {"agent": agent.name, "game": task.key, "frames": mark, "limit": limit} | {
-                            "runs": len(game.scores(mark, limit)),
-                            "mean": mean,
-                            **{f"of_{name}": "" if s is None else float(s.mean()) for name, s in shares.items()},
-                        }
+            for mark, limit in product(MARKS, LIMITS):
+                if (mean := game.mean(mark, limit)) is not None:
+                    row = {"agent": agent.name, "game": task.key, "frames": mark, "limit": limit}
+                    row |= {"runs": len(game.scores(mark, limit)), "mean": mean}
+                    yield row | {f"of_{name}": share for name, share in _shares(game, mark, limit).items()}
 
 
-def _now(results: Results) -> _Rows:
+def _now_rows(results: Results) -> Iterator[dict[str, Any]]:
     """Each run that has no score at a mark."""
     for agent in results.agents:
         for task, game in agent.games.items():
             for now in game.now:
-                yield {"agent": agent.name, "game": task.key, "seed": now.seed, "frames": now.frames} | {
-                    "episodes": now.episodes, **dict(zip(LIMITS, now.scores, strict=True)), "log": now.log,
-                }  # fmt: skip
+                row = {"agent": agent.name, "game": task.key, "seed": now.seed, "frames": now.frames}
+                scores = dict(zip(LIMITS, now.scores, strict=True))
+                yield row | {"episodes": now.episodes, **scores, "log": now.log}
 
 
-def _aggregates(results: Results) -> _Rows:
+def _aggregate_rows(results: Results) -> Iterator[dict[str, Any]]:
     for (agent, mark, limit, reference), found in results.aggregates.items():
         if found:
             yield {"agent": agent, "frames": mark, "limit": limit, "reference": reference} | _numbers(found)
@@ -251,12 +240,12 @@ def _aggregates(results: Results) -> _Rows:
 def _numbers(found: Aggregate) -> dict[str, Any]:
     numbers: dict[str, Any] = {"games": found.games, "above": found.above}
     for name in ("median", "mean", "iqm"):
-        estimate = asdict(getattr(found, name))
-        numbers |= {name: estimate["value"], f"{name}_low": estimate["low"], f"{name}_high": estimate["high"]}
+        estimate: Estimate = getattr(found, name)
+        numbers |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
     return numbers
 
 
-def _published(results: Results) -> _Rows:
+def _published_rows(results: Results) -> Iterator[dict[str, Any]]:
     """References and published scores of the games, in points."""
     for task in results.atari:
         if table := task.scores:
@@ -264,26 +253,9 @@ def _published(results: Results) -> _Rows:
             yield {"game": task.key, **known, **{column: table.published.get(column) for column in COLUMNS}}
 
 
-def _evaluations(results: Results) -> _Rows:
-    for one in results.evaluations:
-        row: dict[str, Any] = {
-            "game": one.task.key,
-            "snapshot": one.snapshot,
-            "agent": results.agent_of(one),
-            "frames": one.frames,
-            "rules": one.protocol,
-            "seed": one.record.seed,
-            "episodes": len(one.scores),
-            "episodes_asked_for": one.record.episodes,
-        }
-        for limit, estimate in one.estimates.items():
-            row |= {f"mean_{limit}": estimate.value, f"low_{limit}": estimate.low, f"high_{limit}": estimate.high}
-        yield row | {"file": one.name}
-
-
-def _runs(results: Results) -> _Rows:
-    for agent in results.agents:
-        for run in agent.group.runs:
-            yield {"agent": agent.name, "game": run.task.key, "seed": run.settings.get("seed")} | {
-                "frames": run.reached, "episodes": len(run.frames), "log": run.name,
-            }  # fmt: skip
+def _evaluation_row(found: dict[str, Any]) -> dict[str, Any]:
+    row = {name: found[name] for name in ("game", "snapshot", "agent", "frames")} | {"rules": found["protocol"]}
+    row |= {name: found[name] for name in ("seed", "episodes", "episodes_asked_for")}
+    for limit, estimate in found["means"].items():
+        row |= {f"mean_{limit}": estimate["value"], f"low_{limit}": estimate["low"], f"high_{limit}": estimate["high"]}
+    return row | {"file": found["file"]}

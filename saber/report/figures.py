@@ -162,7 +162,7 @@ def _profile(name: str, found: Profile, line: Stroke, *, hidden: bool = False, b
 
 def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
     """Return the name of an agent's scores at a mark and a limit where published ones stand beside them."""
-    rules = f"({agent.group.protocols.label}, {format_frames(mark)})"
+    rules = f"({agent.protocols.label}, {format_frames(mark)})"
     return _legend_text(f"{agent.name}, {results.protocols.limit_name(limit)}", rules)
 
 

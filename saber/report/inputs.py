@@ -1,4 +1,11 @@
-"""Finding what a report is of: training logs and evaluations in folders, and the names that the command line gives."""
+"""Reading what a report is of: training logs and evaluations in folders, and the names that the command line gives.
+
+A run is one training log `<game>.csv`; another seed is another log, in another folder. A log of several games is a run
+of each, whose frames are those of all games together. The record `<game>.json` beside the log holds its settings; the
+log of an Atari game without a record is taken to have four frames per agent step. Other environments are counted in
+agent steps, also where names in this package say frames. Evaluations of snapshots by `test_multiple_seed.py` are
+another measurement: weights no longer change, and rules and numbers of episodes are their own.
+"""
 
 import os
 import re
@@ -31,104 +38,75 @@ from rainbow_iqn_apex.saber.results.training_log import EVALUATION_HEADER as EVA
 from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
 from rainbow_iqn_apex.saber.results.training_log import read_records
 
+TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
+_EVALUATIONS = "evaluations"  # folder below a results folder, where programs write evaluations
+_LONGEST_HEADER = 1000  # bytes
+_LONGEST_LABEL = 60  # characters: plots and tables repeat the name
 LIMITS = ("5min", "30min", "saber")  # of game time per episode; the columns of `Run.scores`
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
+class _Log(NamedTuple):
+    """A training log that was found."""
+
+    path: Path
+    folder: Path  # that was searched
+    label: str | None  # name that the command line gives to the agent of its runs
+    order: int  # of its label or folder on the command line
+
+
 class Run:
     """One training run of one game."""
 
-    path: Path  # of its log
-    task: Task
-    record: RunRecord | None  # None: it is not there
-    frames: Array  # [episodes] int64: frames (or agent steps) over all actors at each episode's end, in this order
-    scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
-    label: str | None = None  # name that the command line gives to the run's agent
-    order: int = 0  # of its label or folder on the command line
-
-    @property
-    def game(self) -> str:
-        """The game, or another environment, as in the names of files."""
-        return self.task.name
-
-    @property
-    def name(self) -> str:
-        """The path for readers."""
-        return encodable(str(self.path))
-
-    @cached_property
-    def reached(self) -> int:
-        """Frames that the run has made: by its record, or at least up to its last episode's end."""
-        recorded = self.record.reached * self.frames_per_step if self.record else 0
-        return max(recorded, int(self.frames[-1]))
-
-    @property
-    def frames_per_step(self) -> int:
-        """How many frames count for an agent step."""
-        return _frames_per_step(self.task, self.record)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Of the newest start; empty if they are not known."""
-        return self.record.starts[-1].settings if self.record else {}
-
-    @property
-    def begun_from(self) -> str | None:
-        """The snapshot of another run with whose weights the first start began."""
-        return self.record.starts[0].settings.get("model") if self.record else None
-
-    @cached_property
-    def comparable(self) -> dict[str, Any]:
-        """The settings in which runs of one agent agree, as far as they are recorded."""
-        return comparable(self.settings, self.begun_from)
-
-    @cached_property
-    def changed(self) -> dict[str, list[Any]]:
-        """Settings that a later start of the run changed, with their values in turn."""
-        values: dict[str, list[Any]] = {}
-        for start in self.record.starts if self.record else ():
-            for name, value in start.settings.items():
-                known = values.setdefault(name, [])
-                if value not in known[-1:]:
-                    known.append(value)
-        return {name: known for name, known in sorted(values.items()) if len(known) > 1}
+    def __init__(self, log: _Log, task: Task, record: RunRecord | None, played: Sequence[EpisodeRecord]) -> None:
+        repeat = record.action_repeat if record else ACTION_REPEAT
+        self.path = log.path
+        self.name = encodable(str(log.path))  # for readers
+        self.label = log.label
+        self.order = log.order
+        self.task = task
+        self.record = record  # None: it is not there
+        self.frames_per_step = repeat if task.is_atari else 1  # others count agent steps, whatever `action_repeat` is
+        # Frames (or agent steps) over all actors at each episode's end, in this order. [episodes] int64
+        self.frames = np.array([episode.T_actors * self.frames_per_step for episode in played], np.int64)
+        self.scores = _score_array(played)  # [episodes, 3] float64
+        # Frames that the run has made: by its record, or at least up to its last episode's end.
+        self.reached = max(record.reached * self.frames_per_step if record else 0, int(self.frames[-1]))
+        starts = record.starts if record else ()
+        self.settings: dict[str, Any] = starts[-1].settings if starts else {}  # of the newest start
+        # The settings in which runs of one agent agree, if they are recorded.
+        self.comparable = comparable(self.settings, starts[0].settings.get("model") if starts else None)
+        self.changed = _changes([start.settings for start in starts])
 
 
-def read_runs(path: Path, folder: Path, label: str | None, order: int) -> list[Run]:
+def _changes(starts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Settings that a later start of a run changed, with their values in turn."""
+    values: dict[str, list[Any]] = {}
+    for settings in starts:
+        for name, value in settings.items():
+            known = values.setdefault(name, [])
+            if value not in known[-1:]:
+                known.append(value)
+    return {name: known for name, known in sorted(values.items()) if len(known) > 1}
+
+
+def _read_runs(log: _Log) -> list[Run]:
     """Read a training log with its record: a run for each task that has been played to the end of an episode.
 
-    Both are in `folder`, or below. Raises UserError for damaged files.
+    Raises UserError for damaged files.
     """
     try:
-        record = read_record(path.with_suffix(".json"), folder)
-        lines = read_records(path, folder)
+        record = read_record(log.path.with_suffix(".json"), log.folder)
+        lines = read_records(log.path, log.folder)
     except (OSError, ValueError) as error:
         raise UserError(str(error)) from error
     episodes = sorted(lines, key=lambda episode: episode.T_actors)
-    tasks = record.tasks if record else (task_without_record(path.stem),)
-    return [
-        Run(
-            path=path,
-            task=task,
-            record=record,
-            frames=np.array([episode.T_actors * _frames_per_step(task, record) for episode in played], np.int64),
-            scores=score_array(played),
-            label=label,
-            order=order,
-        )
-        for task, played in zip(tasks, parted(episodes, len(tasks)), strict=True)
-        if played
-    ]
+    tasks = record.tasks if record else (task_without_record(log.path.stem),)
+    parts = zip(tasks, parted(episodes, len(tasks)), strict=True)
+    return [Run(log, task, record, played) for task, played in parts if played]
 
 
-def _frames_per_step(task: Task, record: RunRecord | None) -> int:
-    if not task.is_atari:
-        return 1  # counts agent steps, whatever `action_repeat` is
-    return record.action_repeat if record else ACTION_REPEAT
-
-
-def score_array(episodes: Sequence[EpisodeRecord]) -> Array:
-    """Return the scores [episodes, 3]."""
+def _score_array(episodes: Sequence[EpisodeRecord]) -> Array:
+    """Scores [episodes, 3] float64 at 5 minutes, at 30 minutes and without a limit."""
     return np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64)
 
 
@@ -149,7 +127,7 @@ def without_copies(runs: list[Run], notes: list[str]) -> list[Run]:
 
 
 def _same(short: Run, long: Run) -> bool:
-    if short.game != long.game or short.label != long.label:
+    if short.task.name != long.task.name or short.label != long.label:
         return False
     if short.record and long.record and short.settings.get("seed") != long.settings.get("seed"):
         return False  # games of equal length can begin with equal scores
@@ -160,36 +138,20 @@ def _same(short: Run, long: Run) -> bool:
     return all(map(np.array_equal, ours, theirs))
 
 
-@dataclass(frozen=True, eq=False)
 class Evaluation:
     """The episodes that one snapshot has played."""
 
-    path: Path  # of its CSV
-    record: EvaluationRecord
-    scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
-
-    @property
-    def name(self) -> str:
-        """The path for readers."""
-        return encodable(str(self.path))
-
-    @property
-    def task(self) -> Task:
-        """Return the task that was played."""
-        env = str(self.record.settings.get("env", "atari"))
-        name = str(self.record.settings.get("game", self.path.stem)) if env == "atari" else task_name(env, "")
-        return Task(name, env)
-
-    @property
-    def protocol(self) -> str:
-        """The rules, as they stand beside scores."""
-        found = protocol_of(self.record.settings)
-        return found.label if found else "protocol unknown"
-
-    @property
-    def snapshot(self) -> str:
-        """The snapshot's file for readers."""
-        return encodable(Path(self.record.model).name)
+    def __init__(self, path: Path, record: EvaluationRecord, episodes: Sequence[EpisodeRecord]) -> None:
+        settings = record.settings
+        env = str(settings.get("env", "atari"))
+        protocol = protocol_of(settings)
+        self.path = path  # of its CSV
+        self.name = encodable(str(path))  # for readers
+        self.record = record
+        self.scores = _score_array(episodes)
+        self.task = Task(str(settings.get("game", path.stem)) if env == "atari" else task_name(env, ""), env)
+        self.protocol = protocol.label if protocol else "protocol unknown"  # the rules, as they stand beside scores
+        self.snapshot = encodable(Path(record.model).name)  # its file, for readers
 
     @property
     def frames(self) -> int | None:
@@ -207,32 +169,15 @@ class Evaluation:
     def estimates(self) -> dict[str, Estimate]:
         """Mean of the episodes by limit, with Student's 95 % interval, which needs two episodes."""
         found = {}
-        for column, limit in enumerate(LIMITS):
-            values = self.scores[:, column].tolist()
-            low, high = student_interval(values) or (None, None)
-            found[limit] = Estimate(float(self.scores[:, column].mean()), low, high)
+        for limit, values in zip(LIMITS, self.scores.T, strict=True):
+            low, high = student_interval(values.tolist()) or (None, None)
+            found[limit] = Estimate(float(values.mean()), low, high)
         return found
 
     def begins(self, other: "Evaluation") -> bool:
         """Whether it is a copy of the other or of its first episodes: of the same weights, seed, rules and scores."""
         first = other.scores[: len(self.scores)]
         return self.record.decisive == other.record.decisive and np.array_equal(self.scores, first)
-
-
-def read_one_evaluation(path: Path, folder: Path) -> Evaluation | None:
-    """Read a CSV of an evaluation with its record, both in `folder` or below; None if no episode has ended.
-
-    Raises OSError if one of the files is missing, ValueError if one is damaged.
-    """
-    record = read_evaluation_record(path.with_suffix(".json"), folder)
-    episodes = [episode.record for episode in read_evaluation(path, folder)]
-    return Evaluation(path, record, score_array(episodes)) if episodes else None
-
-
-TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
-_EVALUATIONS = "evaluations"  # folder below a results folder, where programs write evaluations
-_LONGEST_HEADER = 1000  # bytes
-_LONGEST_LABEL = 60  # characters: plots and tables repeat the name
 
 
 class Label(NamedTuple):
@@ -288,11 +233,11 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     left_out = found.left_out
     runs: list[Run] = []
     for log in found.logs.values():
-        if found_here := read_runs(*log):
+        if found_here := _read_runs(log):
             runs += found_here
         else:
             left_out.append(f"{log.path}: no episode has ended yet")
-    runs = without_copies(sorted(runs, key=lambda run: (run.game, str(run.path))), left_out)
+    runs = without_copies(sorted(runs, key=lambda run: (run.task.name, str(run.path))), left_out)
     if not runs:
         given = ", ".join(map(str, [*paths, *(label.path for label in labels)]))
         raise UserError(f"{given}: no training log with an episode; name folders with <game>.csv, or such files")
@@ -309,8 +254,9 @@ def _read_evaluations(paths: Iterable[tuple[Path, Path]], left_out: list[str]) -
     found: list[Evaluation] = []
     for path, folder in sorted(paths):
         try:
-            if evaluation := read_one_evaluation(path, folder):
-                found.append(evaluation)
+            record = read_evaluation_record(path.with_suffix(".json"), folder)
+            if episodes := [episode.record for episode in read_evaluation(path, folder)]:
+                found.append(Evaluation(path, record, episodes))
             else:
                 left_out.append(f"{path}: no episode has ended yet")
         except (OSError, ValueError) as error:
@@ -323,15 +269,6 @@ def _read_evaluations(paths: Iterable[tuple[Path, Path]], left_out: list[str]) -
         else:
             kept.append(one)
     return [one for one in found if one in kept]
-
-
-class _Log(NamedTuple):
-    """A training log that was found."""
-
-    path: Path
-    folder: Path  # that was searched
-    label: str | None
-    order: int
 
 
 class _Found:
@@ -389,13 +326,11 @@ def _files_below(folder: Path, notes: list[str]) -> list[Path]:
             folders.clear()
             continue
         links = (link for name in folders if (link := Path(place, name)).is_symlink())
-        notes += [f"{link}: leads out of {folder}; name it, too" for link in links if not _is_in(link, root)]
+        notes += [
+            f"{link}: leads out of {folder}; name it, too" for link in links if not link.resolve().is_relative_to(root)
+        ]
         found += [Path(place, name) for name in names if name.endswith(".csv")]
     return sorted(found)
-
-
-def _is_in(link: Path, root: Path) -> bool:
-    return link.resolve().is_relative_to(root)
 
 
 def _first_line(path: Path, folder: Path) -> str:

@@ -42,7 +42,7 @@ def write_report(
     _write(folder, pages)
     _write_all(folder / FIGURES, render_figures(results))
     _write_all(folder / TABLES, render_tables(results))
-    lines = [f"note: {line}" for line in notes(results.groups)]
+    lines = [f"note: {line}" for line in notes(results.agents)]
     lines += [f"left out: {line}" for line in results.left_out]
     lines += [f"agent: {agent.name}" for agent in results.agents] if len(results.agents) > 1 else []
     written = [*sorted(pages), f"{FIGURES}/", f"{TABLES}/"]

@@ -15,7 +15,6 @@ from rainbow_iqn_apex.saber.report.inputs import LIMITS, Evaluation, Inputs, Run
 from rainbow_iqn_apex.saber.report.settings import (
     UNUSED,
     AgentOptions,
-    Protocols,
     agent_name,
     agree,
     format_value,
@@ -23,95 +22,20 @@ from rainbow_iqn_apex.saber.report.settings import (
 )
 from rainbow_iqn_apex.saber.results.task import COLUMNS, REFERENCES, Task
 
+FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
+THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles
+WHOLE, CUT = "saber", "30min"  # limits of the plots: our own score, and what compares with episodes that were cut
 _NAMED = 2  # differing settings in a name; the table of differences has all of them
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """The runs of one agent, which is the same in all of them."""
-
-    name: str  # no other agent of the report has it
-    runs: Sequence[Run]
-    settings: dict[str, Any]  # in which its runs agree, as far as they are recorded
-    options: AgentOptions  # that agents are known to have
-
-    @cached_property
-    def protocols(self) -> Protocols:
-        """The rules that its runs were played by."""
-        return protocols_of([run.record for run in self.runs])
-
-
-def group_runs(runs: Sequence[Run], options: AgentOptions | None = None) -> list[Group]:
-    """Part the runs into agents, in the order of the command line; `options` are those that they may have."""
-    known = options or {}
-    clusters: list[_Cluster] = []
-    for run in sorted(runs, key=lambda run: -len(run.comparable)):  # those with most settings decide what there is
-        cluster = _place(run, [cluster for cluster in clusters if cluster.label == run.label])
-        if cluster is None:
-            clusters.append(cluster := _Cluster(run.label, {}, []))
-        cluster.runs.append(run)
-        cluster.settings |= run.comparable
-    clusters.sort(key=lambda cluster: min((run.order, run.name) for run in cluster.runs))
-    return [
-        Group(name, sorted(cluster.runs, key=lambda run: (run.game, run.name)), cluster.settings, known)
-        for name, cluster in zip(_names(clusters, known), clusters, strict=True)
-    ]
-
-
-@dataclass
-class _Cluster:
-    label: str | None
-    settings: dict[str, Any]
-    runs: list[Run]
-
-
-def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
-    """Find the cluster of a run; None if there is none, or if too little is recorded to find it."""
-    for cluster in clusters:
-        if any(other.comparable == run.comparable for other in cluster.runs):
-            return cluster
-    fitting = [cluster for cluster in clusters if agree(cluster.settings, run.comparable)]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
-    """The label, or algorithm and preset; where these are the same, with settings that differ."""
-    plain = [cluster.label or _default_name(cluster.runs) for cluster in clusters]
-    named = []
-    for name, cluster in zip(plain, clusters, strict=True):
-        alike = [other.settings for other, theirs in zip(clusters, plain, strict=True) if theirs == name]
-        telling = [setting for setting, values in _differing(alike, options).items() if UNUSED not in values]
-        texts = [f"{setting} {format_value(setting, cluster.settings, options)}" for setting in telling]
-        more = [f"and {len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
-        named.append(f"{name} ({', '.join([*texts[:_NAMED], *more])})" if texts else name)
-    seen = Counter(named)
-    return [
-        f"{name} #{1 + named[:number].count(name)}" if seen[name] > 1 else name for number, name in enumerate(named)
-    ]
-
-
-def _default_name(runs: Sequence[Run]) -> str:
-    agents = {agent_name(run.settings) for run in runs} - {None}
-    presets = {str(run.settings["preset"]) for run in runs if "preset" in run.settings}
-    return ", ".join([*map(str, agents), *(presets if len(presets) == 1 else [])] or ["agent not recorded"])
-
-
-def differences(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Settings in which agents differ, with the value of each agent."""
-    return _differing([group.settings for group in groups], groups[0].options)
-
-
-def _differing(settings: Sequence[dict[str, Any]], options: AgentOptions) -> dict[str, list[str]]:
-    names = sorted({name for one in settings for name in one})
-    values = {name: [format_value(name, one, options) for one in settings] for name in names}
-    return {name: texts for name, texts in values.items() if len(set(texts)) > 1}
-
-
 _POINTS = 120  # of a curve
 
 
 def score_at(run: Run, mark: int) -> list[float] | None:
-    """Mean scores of a run [LIMITS] at `mark` frames; None if it has none there."""
+    """Mean scores of a run [LIMITS] at `mark` frames, as SABER reports them (Toromanoff et al. 2019, arXiv 1908.04683).
+
+    It is the mean over the last 100 consecutive training episodes that had ended by then; an episode that ends after
+    the mark is not among them, whenever it began. None if the run has not made the mark's frames, or has not ended 100
+    episodes by then.
+    """
     ended = int(np.searchsorted(run.frames, mark, side="right"))
     if run.reached < mark or ended < SCORE_EPISODES:
         return None
@@ -120,7 +44,7 @@ def score_at(run: Run, mark: int) -> list[float] | None:
 
 
 class Now(NamedTuple):
-    """Score and frames that a run without a score at a mark has come to."""
+    """Score and frames that a run without a score at a mark has reached."""
 
     seed: Any  # as its record has it; None if it is not known
     log: str  # path for readers
@@ -134,11 +58,10 @@ def score_now(run: Run) -> Now | None:
     if any(score_at(run, mark) for mark in MARKS):
         return None
     episodes = min(SCORE_EPISODES, len(run.scores))
-    return Now(run.settings.get("seed"), run.name, run.reached, episodes, newest_scores(run))
+    return Now(run.settings.get("seed"), run.name, run.reached, episodes, _newest_scores(run))
 
 
-def newest_scores(run: Run) -> list[float]:
-    """Return mean scores [LIMITS] over the last 100 episodes, or all so far."""
+def _newest_scores(run: Run) -> list[float]:
     means: list[float] = run.scores[-SCORE_EPISODES:].mean(0).tolist()
     return means
 
@@ -148,12 +71,6 @@ class Curves(NamedTuple):
 
     frames: Array  # [points]
     runs: Array  # [runs, points] see `curve`
-
-
-def curves(runs: Sequence[Run]) -> Curves:
-    """The curves of one game's runs, at the same frames."""
-    frames = curve_frames(runs)
-    return Curves(frames, np.array([curve(run, frames) for run in runs]))
 
 
 def curve_frames(runs: Sequence[Run]) -> Array:
@@ -174,11 +91,6 @@ def curve(run: Run, frames: Array) -> Array:
     return means
 
 
-FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
-THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles
-WHOLE, CUT = "saber", "30min"  # limits of the plots: our own score, and what compares with episodes that were cut
-
-
 @dataclass(frozen=True)
 class Game:
     """The runs of a game by one agent."""
@@ -196,9 +108,11 @@ class Game:
         """Of the runs that have no score at a mark."""
         return [now for run in self.runs if (now := score_now(run))]
 
-    def now_mean(self, limit: str) -> float:
-        """Mean over the runs that have no score at a mark, of which there is one at least."""
-        return float(np.mean([now.scores[LIMITS.index(limit)] for now in self.now]))
+    @cached_property
+    def curves(self) -> Curves:
+        """Of all runs, at the same frames."""
+        frames = curve_frames(self.runs)
+        return Curves(frames, np.array([curve(run, frames) for run in self.runs]))
 
     @property
     def human_share(self) -> float | None:
@@ -209,12 +123,11 @@ class Game:
         if not (scores := self.task.level_scores):
             return None
         column = LIMITS.index(WHOLE)
-        return scores.normalised(float(np.mean([newest_scores(run)[column] for run in self.runs])))
+        return scores.normalised(float(np.mean([_newest_scores(run)[column] for run in self.runs])))
 
-    @cached_property
-    def curves(self) -> Curves:
-        """Of all runs."""
-        return curves(self.runs)
+    def now_mean(self, limit: str) -> float:
+        """Mean over the runs that have no score at a mark, of which there is one at least."""
+        return float(np.mean([now.scores[LIMITS.index(limit)] for now in self.now]))
 
     def scores(self, mark: int, limit: str) -> Array:
         """Scores at a mark [runs that have one]."""
@@ -248,17 +161,17 @@ class DmLab30(NamedTuple):
 
 
 class Agent:
-    """The games of one agent of the report."""
+    """One agent of the report: its runs agree in all settings that take part in learning; games and seeds differ."""
 
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        tasks = sorted({run.task for run in group.runs})
-        self.games = {task: Game(task, [run for run in group.runs if run.task == task]) for task in tasks}
-
-    @property
-    def name(self) -> str:
-        """That of its group."""
-        return self.group.name
+    def __init__(self, name: str, runs: Sequence[Run], settings: dict[str, Any], options: AgentOptions) -> None:
+        """`settings` are those in which the runs agree, as far as they are recorded; `options` those of all agents."""
+        self.name = name  # no other agent of the report has it
+        self.runs = runs
+        self.settings = settings
+        self.options = options
+        self.protocols = protocols_of([run.record for run in runs])
+        tasks = sorted({run.task for run in runs})
+        self.games = {task: Game(task, [run for run in runs if run.task == task]) for task in tasks}
 
     def scored(self, mark: int) -> list[Task]:
         """The games of the emulator of which a run has a score at the mark."""
@@ -274,6 +187,75 @@ class Agent:
         """Normalised scores [runs] by game, of the games that have them."""
         found = {task: game.normalised(mark, limit, reference) for task, game in self.games.items()}
         return {task: scores for task, scores in found.items() if scores is not None}
+
+
+@dataclass
+class _Cluster:
+    label: str | None
+    settings: dict[str, Any]
+    runs: list[Run]
+
+
+def group_runs(runs: Sequence[Run], options: AgentOptions | None = None) -> list[Agent]:
+    """Part the runs into agents, in the order of the command line; `options` are those that agents may have.
+
+    An agent has the name that the command line gives, or else that of its algorithm and preset.
+    """
+    known = options or {}
+    clusters: list[_Cluster] = []
+    for run in sorted(runs, key=lambda run: -len(run.comparable)):  # those with most settings decide what there is
+        cluster = _place(run, [cluster for cluster in clusters if cluster.label == run.label])
+        if cluster is None:
+            clusters.append(cluster := _Cluster(run.label, {}, []))
+        cluster.runs.append(run)
+        cluster.settings |= run.comparable
+    clusters.sort(key=lambda cluster: min((run.order, run.name) for run in cluster.runs))
+    return [
+        Agent(name, sorted(cluster.runs, key=lambda run: (run.task.name, run.name)), cluster.settings, known)
+        for name, cluster in zip(_names(clusters, known), clusters, strict=True)
+    ]
+
+
+def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
+    """Find the cluster of a run; None if there is none, or if too little is recorded to find it."""
+    for cluster in clusters:
+        if any(other.comparable == run.comparable for other in cluster.runs):
+            return cluster
+    fitting = [cluster for cluster in clusters if agree(cluster.settings, run.comparable)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
+    """The label, or algorithm and preset; where these are the same, with settings that differ."""
+    plain = [cluster.label or _default_name(cluster.runs) for cluster in clusters]
+    named = []
+    for name, cluster in zip(plain, clusters, strict=True):
+        alike = [other.settings for other, theirs in zip(clusters, plain, strict=True) if theirs == name]
+        telling = [setting for setting, values in _differing(alike, options).items() if UNUSED not in values]
+        texts = [f"{setting} {format_value(setting, cluster.settings, options)}" for setting in telling]
+        more = [f"and {len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
+        named.append(f"{name} ({', '.join([*texts[:_NAMED], *more])})" if texts else name)
+    seen = Counter(named)
+    return [
+        f"{name} #{1 + named[:number].count(name)}" if seen[name] > 1 else name for number, name in enumerate(named)
+    ]
+
+
+def _default_name(runs: Sequence[Run]) -> str:
+    agents = {agent_name(run.settings) for run in runs} - {None}
+    presets = {str(run.settings["preset"]) for run in runs if "preset" in run.settings}
+    return ", ".join([*map(str, agents), *(presets if len(presets) == 1 else [])] or ["agent not recorded"])
+
+
+def differences(agents: Sequence[Agent]) -> dict[str, list[str]]:
+    """Settings in which agents differ, with the value of each agent."""
+    return _differing([agent.settings for agent in agents], agents[0].options)
+
+
+def _differing(settings: Sequence[dict[str, Any]], options: AgentOptions) -> dict[str, list[str]]:
+    names = sorted({name for one in settings for name in one})
+    values = {name: [format_value(name, one, options) for one in settings] for name in names}
+    return {name: texts for name, texts in values.items() if len(set(texts)) > 1}
 
 
 @dataclass(frozen=True)
@@ -292,8 +274,7 @@ class Results:
         self.runs: Sequence[Run] = inputs.runs
         self.evaluations: Sequence[Evaluation] = inputs.evaluations
         self.left_out: Sequence[str] = inputs.left_out
-        self.groups = group_runs(self.runs, options)
-        self.agents = [Agent(group) for group in self.groups]
+        self.agents = group_runs(self.runs, options)
         self.tasks = sorted({run.task for run in self.runs})
         self.atari = [task for task in self.tasks if task.is_atari]
         self.others = [task for task in self.tasks if not task.is_atari]
@@ -313,11 +294,14 @@ class Results:
     def agent_of(self, evaluation: Evaluation) -> str | None:
         """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""
         folder = (evaluation.path.parent / evaluation.record.model).resolve().parent
-        for group in self.groups:
-            for run in group.runs:
-                if run.task.title == evaluation.task.title and run.path.resolve().parent == folder:
-                    return group.name
-        return None
+        title = evaluation.task.title
+        names = (
+            agent.name
+            for agent in self.agents
+            for run in agent.runs
+            if run.task.title == title and run.path.resolve().parent == folder
+        )
+        return next(names, None)
 
     def compared(self, mark: int) -> list[Agent]:
         """The agents that have a score at the mark."""
@@ -328,12 +312,12 @@ class Results:
         found = [agent.normalised(mark, WHOLE, reference).keys() for agent in self.compared(mark)]
         return sorted(set.intersection(*map(set, found))) if found else []
 
-    def normalised(self, agent: Agent, mark: int, limit: str, reference: str) -> list[Array]:
+    def _normalised(self, agent: Agent, mark: int, limit: str, reference: str) -> list[Array]:
         """An agent's normalised scores [runs] of each game that all have in common."""
         scores = agent.normalised(mark, limit, reference)
         return [scores[task] for task in self.common(mark, reference) if task in scores]
 
-    def published(self, column: str, mark: int, reference: str) -> list[Array]:
+    def _published(self, column: str, mark: int, reference: str) -> list[Array]:
         """A published agent's normalised scores [1] of the games in common, as far as it has them."""
         found = [published_normalised(task, column, reference) for task in self.common(mark, reference)]
         return [np.array([score]) for score in found if score is not None]
@@ -342,7 +326,7 @@ class Results:
     def aggregates(self) -> dict[tuple[str, int, str, str], Aggregate | None]:
         """Ours over the games in common by agent, mark, limit and reference; None if there is none."""
         return {
-            (agent.name, mark, limit, reference): aggregate(self.normalised(agent, mark, limit, reference))
+            (agent.name, mark, limit, reference): aggregate(self._normalised(agent, mark, limit, reference))
             for agent in self.agents
             for mark in MARKS
             for limit in LIMITS
@@ -353,7 +337,7 @@ class Results:
     def published_aggregates(self) -> dict[tuple[int, str, str], Aggregate | None]:
         """Published agents' over the same games, as far as they have them, by mark, column and reference."""
         return {
-            (mark, column, reference): aggregate(self.published(column, mark, reference))
+            (mark, column, reference): aggregate(self._published(column, mark, reference))
             for mark in MARKS
             for column in COLUMNS
             for reference in REFERENCES
@@ -362,18 +346,19 @@ class Results:
     @cached_property
     def profiles(self) -> dict[str, Profiles]:
         """Performance profiles by reference, of those that games in common have a score by."""
-        return {
-            reference: self._profiles(self.mark, reference)
-            for reference in REFERENCES
-            if self.mark is not None and self.common(self.mark, reference)
-        }
-
-    def _profiles(self, mark: int, reference: str) -> Profiles:
-        ours = {
-            agent.name: {
-                limit: profile(self.normalised(agent, mark, limit, reference), THRESHOLDS) for limit in (WHOLE, CUT)
+        mark = self.mark
+        found = {}
+        for reference in REFERENCES if mark is not None else ():
+            if mark is None or not self.common(mark, reference):
+                continue
+            ours = {
+                agent.name: {
+                    limit: profile(self._normalised(agent, mark, limit, reference), THRESHOLDS)
+                    for limit in (WHOLE, CUT)
+                }
+                for agent in self.compared(mark)
             }
-            for agent in self.compared(mark)
-        }
-        published = {column: self.published(column, mark, reference) for column in COLUMNS}
-        return Profiles(ours, {column: profile(scores, THRESHOLDS) for column, scores in published.items() if scores})
+            published = {column: self._published(column, mark, reference) for column in COLUMNS}
+            theirs = {column: profile(scores, THRESHOLDS) for column, scores in published.items() if scores}
+            found[reference] = Profiles(ours, theirs)
+        return found

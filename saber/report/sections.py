@@ -6,6 +6,7 @@ A report without a game of the emulator has no word about SABER, Atari's referen
 from collections.abc import Sequence
 from html import escape
 from itertools import count
+from pathlib import Path
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
@@ -19,50 +20,7 @@ from rainbow_iqn_apex.saber.results.figure import Figure
 from rainbow_iqn_apex.saber.results.page import SHADES, render_page
 from rainbow_iqn_apex.saber.results.task import REFERENCES, format_frames
 
-_STYLE = """main { padding: 0 20px 40px; }
-main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }
-h2 { font-size: 18px; margin: 32px 0 4px; }
-h3 { font-size: 15px; margin: 20px 0 4px; }
-summary { cursor: pointer; margin-top: 14px; }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); gap: 8px; }
-.curves figure { margin: 0; min-width: 0; display: flex; flex-direction: column; break-inside: avoid; }
-.curves figcaption { margin-left: 6px; flex: 1; }
-.curves small { display: block; font-size: 11px; }
-.curves div { height: 210px; }
-p { overflow-wrap: anywhere; }
-.agents span { display: inline-block; margin-right: 16px; }
-.agents i { display: inline-block; width: 22px; border-top: 3px; vertical-align: middle; margin-right: 6px; }
-.table { overflow-x: auto; margin-top: 8px; background: /* a shadow where a narrow display hides columns */
-  linear-gradient(to left, var(--paper) 30px, transparent 60px) right / 60px 100% no-repeat local,
-  linear-gradient(to left, var(--grid), transparent 24px) right / 24px 100% no-repeat scroll; }
-table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
-th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
-.words td { white-space: normal; }
-.long { overflow-wrap: anywhere; min-width: 190px; }
-th { font-weight: 600; }
-thead th { white-space: normal; vertical-align: bottom; min-width: 42px; }
-th[scope=colgroup] { text-align: center; border-left: 8px solid var(--paper); }
-th[scope=rowgroup] { padding-top: 12px; white-space: normal; }
-th[scope=rowgroup] div { position: sticky; left: 6px; display: inline-block; max-width: calc(100vw - 60px); }
-tbody th:first-child, thead tr:first-child th:first-child, .words td, .words th { text-align: left; }
-td small { white-space: nowrap; }
-th[scope=row], thead tr:first-child th:first-child { position: sticky; left: 0; background: var(--paper); }
-th[scope=row] { text-align: left; font-weight: 400; white-space: normal; min-width: 110px; max-width: 260px; }
-small { color: var(--soft); font-weight: 400; }
-@media (max-width: 700px) { main, header { padding-left: 12px; padding-right: 12px; } }
-.paper main, .paper header { padding-left: 0; padding-right: 0; }
-.paper .table { overflow: visible; }
-.paper table { width: 100%; font-size: 7.5pt; }
-.paper .wide table { font-size: 6pt; }
-.paper :is(th, td, .long) { padding: 1px 2px; min-width: 0; white-space: normal; }
-.paper .long { min-width: 90px; }
-.paper .wide th[scope=row] { min-width: 60px; }
-.paper thead th, .paper th[scope=row] { position: static; }
-.paper .curves { grid-template-columns: repeat(3, 1fr); }
-.paper .curves div { height: 150px; }
-.paper .curves figcaption { font-size: 12px; }
-.paper .curves small { font-size: 8px; }
-.plot { break-inside: avoid; }"""
+_STYLE = Path(__file__).with_name("report.css").read_text("utf-8").rstrip()
 
 _SWATCHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # of CSS, by the dash of a line
 
@@ -95,7 +53,7 @@ def _header(title: str, results: Results) -> str:
         lines[0] += f"; {found} of the 57 games that most papers report. {_reach(results)}"
     for agent in results.agents:
         name = f"<strong>{escape(agent.name)}</strong>: " if len(results.agents) > 1 else ""
-        lines.append(f"{name}{escape(describe_agent(agent.group))} {escape(agent.group.protocols.sentence)}")
+        lines.append(f"{name}{escape(describe_agent(agent))} {escape(agent.protocols.sentence)}")
     return f"<header><h1>{title}</h1>{''.join(f'<p>{line}</p>' for line in lines)}</header>"
 
 
@@ -159,9 +117,8 @@ def _tall_plot(name: str, figures: dict[str, Figure]) -> str:
 
 def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     plots = [_curve_plot(f"curve-{number}", figures) for number in range(len(results.tasks))]
-    lines = "" if not results.atari else (
-        " The random agent, the human and the world record are named below the title; those that are near have a line."
-    )  # fmt: skip
+    lines = " The random agent, the human and the world record are named below the title; those that are near have a "
+    lines = f"{lines}line." if results.atari else ""
     return [
         "<h2>Training curves</h2>",
         "<p>Score of whole episodes, mean of the last 100 training episodes (of all so far while there are fewer). "
@@ -255,7 +212,7 @@ def _method_section(results: Results) -> list[str]:
             *_own_settings(results),
         ]
     parts += ["<h3>Runs</h3>", to_html(tables.run_table(results))]
-    parts += _lines("Note", notes(results.groups)) + _lines("Left out", results.left_out)
+    parts += _lines("Note", notes(results.agents)) + _lines("Left out", results.left_out)
     emulator = "<p>ale-py is the emulator, with its games.</p>" if results.atari else ""
     parts += [f"<h3>Versions</h3>{emulator}", to_html(tables.version_table(results))]
     settings = to_html(tables.setting_table(results))

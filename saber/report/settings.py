@@ -126,11 +126,6 @@ class Protocol:
     is_atari: bool = True
 
     @property
-    def is_saber(self) -> bool:
-        """Whether these are SABER's rules."""
-        return self.unlimited and self.same_task
-
-    @property
     def same_task(self) -> bool:
         """Whether stickiness and action repeat are SABER's, and those of the published scores with sticky actions."""
         return self.is_atari and (self.stickiness, self.action_repeat) == (SABER_STICKINESS, ACTION_REPEAT)
@@ -138,7 +133,8 @@ class Protocol:
     @property
     def sentence(self) -> str:
         """The label, and for Atari whether these are SABER's rules."""
-        return f"{self.label}, {'by' if self.is_saber else 'not'} SABER's rules" if self.is_atari else self.label
+        is_saber = self.unlimited and self.same_task
+        return f"{self.label}, {'by' if is_saber else 'not'} SABER's rules" if self.is_atari else self.label
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,28 @@
 """The tables of scores: over games, game by game, now, published, and of evaluations."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Estimate
 from rainbow_iqn_apex.saber.report.inputs import LIMITS, Run
-from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Group, Results, differences
+from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Results, differences
 from rainbow_iqn_apex.saber.report.settings import ACTION_REPEAT, TOGETHER, applicable, format_value, is_atari
 from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
 from rainbow_iqn_apex.saber.results.task import BASELINES, COLUMNS, REFERENCES, Task, format_frames, format_points
 
 _OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
 _OF_IMAGES = {"architecture"}  # no record has whether another environment has images
+_EMULATOR = {"ale-py"}  # packages that other environments do not play with
+_ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
+_PARTS = ("median", "mean", "IQM", "above", "games")
 _IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
 
 
-def describe_agent(group: Group) -> str:
-    """Describe the agent, which is the same in all runs of the group with a record."""
-    settings = group.settings
+def describe_agent(agent: Agent) -> str:
+    """Describe the agent, which is the same in all of its runs with a record."""
+    settings = agent.settings
     if "agent" not in settings:
         return "Which agent it was is not recorded."
     parts = [str(settings["agent"])]
@@ -49,11 +52,10 @@ def format_values(counts: Counter[str], runs: int) -> str:
     return ", ".join(texts)
 
 
-def notes(groups: Sequence[Group]) -> list[str]:
+def notes(agents: Sequence[Agent]) -> list[str]:
     """Lines about settings that are not the same, or not known, in all runs of an agent and at all times."""
-    return [
-        f"{group.name}: {line}" if len(groups) > 1 else line for group in groups for line in _notes_of_runs(group.runs)
-    ]
+    several = len(agents) > 1
+    return [f"{agent.name}: {line}" if several else line for agent in agents for line in _notes_of_runs(agent.runs)]
 
 
 def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
@@ -76,10 +78,6 @@ def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
 def format_changes(run: Run) -> str:
     """Write what changed within a run, as in "lr 1.0, then 0.5"."""
     return "; ".join(f"{name} {', then '.join(map(str, values))}" for name, values in run.changed.items())
-
-
-_ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
-_PARTS = ("median", "mean", "IQM", "above", "games")
 
 
 def aggregate_table(results: Results) -> Table:
@@ -124,7 +122,7 @@ def describe_games(results: Results, mark: int, reference: str) -> str:
 
 
 def _missing_runs(agent: Agent, mark: int) -> str:
-    runs = [run for run in agent.group.runs if run.task.is_atari]
+    runs = [run for run in agent.runs if run.task.is_atari]
     having = sum(len(game.scores(mark, WHOLE)) for task, game in agent.games.items() if task.is_atari)
     return f"{having} of {len(runs)} runs" if having < len(runs) else ""
 
@@ -264,9 +262,6 @@ def _percent(share: float | None) -> Cell:
     return Cell() if share is None else Cell(f"{100 * share:,.{1 if abs(share) >= 0.01 else 2}f}")
 
 
-_EMULATOR = {"ale-py"}  # packages that other environments do not play with
-
-
 def run_table(results: Results) -> Table:
     """How each run was made."""
     changed = any(run.changed for run in results.runs)
@@ -274,7 +269,7 @@ def run_table(results: Results) -> Table:
     titles += ["agent steps", "episodes", "commit", *(["changed"] if changed else []), "log"]
     rows = []
     for agent in results.agents:
-        for run in agent.group.runs:
+        for run in agent.runs:
             cells = _run_cells(run) | {"agent": agent.name}
             rows.append(Row(run.task.title, [Cell(cells[title]) for title in titles]))
     name = "game" if not results.others else "environment"
@@ -299,7 +294,7 @@ def difference_table(results: Results, *, shared: bool) -> Table:
     """The settings in which agents differ: those that all have, or the others below the names of who has them."""
     names = [agent.name for agent in results.agents]
     found: dict[tuple[str, ...], list[Row]] = {}
-    for setting, values in differences(results.groups).items():
+    for setting, values in differences(results.agents).items():
         having = tuple(name for name, value in zip(names, values, strict=True) if value != GAP)
         found.setdefault(having, []).append(Row(setting, [Cell(value) for value in values]))
     common = found.pop(tuple(names), [])
@@ -314,23 +309,23 @@ def difference_table(results: Results, *, shared: bool) -> Table:
 
 def setting_table(results: Results) -> Table:
     """All settings that take part in the runs, for each agent: with one value, or with how many runs have each."""
-    found = [value_counts(agent.group.runs) for agent in results.agents]
-    names = sorted({name for counts in found for name in counts})
+    found = [(agent, value_counts(agent.runs)) for agent in results.agents]
     rows = [
         Row(
             name,
-            [Cell(_values(name, counts, agent.group)) for agent, counts in zip(results.agents, found, strict=True)],
+            [
+                Cell(
+                    format_values(counts[name], len(agent.runs))
+                    if name in counts
+                    else format_value(name, agent.settings, agent.options)
+                )
+                for agent, counts in found
+            ],
         )
-        for name in names
+        for name in sorted({name for _, counts in found for name in counts})
     ]
     columns = [Column(agent.name if len(results.agents) > 1 else "value") for agent in results.agents]
     return Table("setting", columns, rows or [Row("unknown", [Cell()] * len(columns))], words=True)
-
-
-def _values(name: str, counts: Mapping[str, Counter[str]], group: Group) -> str:
-    if name in counts:
-        return format_values(counts[name], len(group.runs))
-    return format_value(name, group.settings, group.options)
 
 
 def version_table(results: Results) -> Table:

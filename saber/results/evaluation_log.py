@@ -29,6 +29,8 @@ from rainbow_iqn_apex.saber.results.training_log import format_line, header_of, 
 
 _INTERVAL_S = 1.0  # between writes of the CSV, which is written whole
 _RETRY_S = 10.0
+LEVEL = 0.95  # of the interval
+_SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}  # of Atari
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,6 @@ class EvaluationLog:
         except BaseException:
             self._lock.close()
             raise
-        self._record_written = False
         self._added = False
         self._next_write = 0.0
 
@@ -125,7 +126,8 @@ class EvaluationLog:
                 missing = short_path(Path(error.filename))
                 raise ValueError(f"{shown}: how it was made is not known: {missing} is missing") from error
             return {}
-        now, then = self.record.decisive, before.decisive
+        now = self.record.decisive
+        then = before.decisive
         packages = self.record.versions.keys() | before.versions.keys()
         once = (now.keys() ^ then.keys()) & packages  # an extra that came, or went, or that older records did not name
         if names := [name for name in now | then if name not in once and now.get(name) != then.get(name)]:
@@ -164,17 +166,14 @@ class EvaluationLog:
         """Bring the files up to date, if an episode was added. Raises OSError."""
         if not self._added:
             return
-        if not self._record_written:
-            _write_record(self.path.with_suffix(".json"), self.record)
-            self._record_written = True
-        _write_episodes(self.path, [self._episodes[number] for number in sorted(self._episodes)])
+        write_evaluation(self.path, self.record, [self._episodes[number] for number in sorted(self._episodes)])
         self._added = False
 
 
 def write_evaluation(path: Path, record: EvaluationRecord, episodes: Sequence[EvaluatedEpisode]) -> None:
-    """Write both files of an evaluation, of which `path` is the CSV, anew. Raises OSError."""
-    _write_record(path.with_suffix(".json"), record)
-    _write_episodes(path, episodes)
+    """Write both files of an evaluation, of which `path` is the CSV. Raises OSError."""
+    write_file(path.with_suffix(".json"), f"{json.dumps(asdict(record), indent=1)}\n".encode())
+    write_file(path, "".join([f"{HEADER}\n", *map(_line, episodes)]).encode("ascii"))
 
 
 def read_evaluation(path: Path, folder: Path | None = None) -> list[EvaluatedEpisode]:
@@ -199,18 +198,6 @@ def read_evaluation_record(path: Path, folder: Path | None = None) -> Evaluation
         return schema.parse_record(values, EvaluationRecord)
     except ValueError as error:
         raise ValueError(f"{short_path(path)}: not an evaluation's record ({error})") from error
-
-
-def _write_episodes(path: Path, episodes: Sequence[EvaluatedEpisode]) -> None:
-    write_file(path, "".join([f"{HEADER}\n", *map(_line, episodes)]).encode("ascii"))
-
-
-def _write_record(path: Path, record: EvaluationRecord) -> None:
-    write_file(path, f"{json.dumps(asdict(record), indent=1)}\n".encode())
-
-
-LEVEL = 0.95  # of the interval
-_SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}  # of Atari
 
 
 class Interval(NamedTuple):
@@ -241,9 +228,9 @@ def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, task
     SABER's scores and minutes are of Atari alone, which plays 60 frames a second; a game without a row in
     `atari_scores.csv` is not normalised.
     """
-    table, titles = task.scores, _SCORES if task.is_atari else {"score": "score_saber"}
+    titles = _SCORES if task.is_atari else {"score": "score_saber"}
     scores = {title: [float(getattr(record, name)) for record in records] for title, name in titles.items()}
-    columns = [_statistics(values, table) for values in scores.values()]
+    columns = [_statistics(values, task.scores) for values in scores.values()]
     lines = [(counted(len(records), "episode"), list(scores))]
     lines += [(f"  {label}", [_cell(column[label]) for column in columns]) for label in columns[0]]
     left = max(len(label) for label, _ in lines)
@@ -259,7 +246,8 @@ def _cell(value: float | None) -> str:
 
 def _statistics(values: Sequence[float], table: GameScores | None) -> dict[str, float | None]:
     """Return the statistics of scores by their labels, None for those that cannot be computed."""
-    mean, interval = fmean(values), student_interval(values)
+    mean = fmean(values)
+    interval = student_interval(values)
     found = {
         "mean": mean,
         "    95 % interval, from": interval and interval.low,

@@ -8,6 +8,7 @@ the whole page and prints hold all plots.
 import json
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -62,92 +63,7 @@ addEventListener("message", ({{ source, data }}) => {{
 if (!inFrame) setInterval(look, {_INTERVAL_S} * 1000);
 """
 
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; $light }
-@media (prefers-color-scheme: dark) { :root { $dark } }
-:root.paper { color-scheme: light; $light }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.4 system-ui, "Helvetica Neue", Arial, "Liberation Sans", sans-serif; }
-header { padding: 16px 20px 4px; }
-h1 { margin: 0; font-size: 21px; }
-p { margin: 4px 0 0; color: var(--soft); }
-@page { size: portrait; margin: 12mm; }
-.paper body { width: ${paper_width}px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-.paper .modebar { display: none; }
-h1, h2, h3 { break-after: avoid; }
-.paper .js-plotly-plot { overflow: hidden; }
-.js-plotly-plot, tr { break-inside: avoid; }
-$style
-</style>
-</head>
-<body>
-$body
-<script type="application/json" id="figure">$figures</script>
-$hand_over<script>$plotly</script>
-<script>
-const themes = $themes, shades = $shades;
-const root = document.documentElement, onPaper = () => root.classList.contains("paper");
-const darkDisplay = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => darkDisplay.matches && !onPaper();
-const read = () => JSON.parse(document.getElementById("figure").textContent, (_, value) =>
-  isDark() && typeof value === "string" && shades[value] || value);
-let figures = read();
-function theme(layout) {
-  const { ink, soft, grid, paper } = themes[isDark() ? "dark" : "light"];
-  const size = onPaper() ? 10 : innerWidth > 700 ? 13 : 11;
-  const style = { gridcolor: grid, linecolor: soft, tickcolor: soft, tickfont: { color: soft } };
-  const axis = old => ({ ...old, ...style, title: { ...old.title, font: { size } } });
-  const { xaxis, yaxis, hoverlabel, ...rest } = layout;
-  return { ...rest, uirevision: "kept", paper_bgcolor: paper, plot_bgcolor: paper,
-           font: { color: ink, size, family: getComputedStyle(document.body).fontFamily },
-           xaxis: { ...axis(xaxis), spikecolor: soft }, yaxis: axis(yaxis),
-           hoverlabel: { ...hoverlabel, bgcolor: paper, bordercolor: soft, font: { color: ink, size } },
-           modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink } };
-}
-const config = { responsive: true, displaylogo: false,
-                 modeBarButtonsToRemove: ["select2d", "lasso2d", "sendChartToCloud"] };  // nothing leaves the page
-// Buttons are for zooming, and would cover the legend of a narrow page.
-const buttons = layout => layout.dragmode !== false && innerWidth > 700 ? "hover" : false;
-function draw() {
-  figures = read();
-  for (const [id, { data, layout }] of Object.entries(figures)) {
-    const place = document.getElementById(id);
-    if (onPaper() && layout.height) layout.height = Math.min(layout.height, $paper_height);
-    if (layout.height) place.style.height = `$${layout.height}px`;
-    if (onPaper()) [layout.width, layout.height] = [place.clientWidth, place.clientHeight];  // measured once by plotly
-    const shown = onPaper() ? data.filter(trace => trace.visible !== "legendonly") : data;  // no one clicks on paper
-    Plotly.react(id, shown, theme(layout), { ...config, displayModeBar: buttons(layout) });
-  }
-}
-draw();
-darkDisplay.addEventListener("change", draw);
-const closed = [];
-addEventListener("beforeprint", () => {  // in the width and the colours of the paper, with what is folded on a screen
-  closed.push(...document.querySelectorAll("details:not([open])"));
-  closed.forEach(part => part.open = true);
-  root.classList.add("paper");
-  draw();
-});
-addEventListener("afterprint", () => {
-  closed.splice(0).forEach(part => part.open = false);
-  root.classList.remove("paper");
-  draw();
-  Object.keys(figures).forEach(Plotly.Plots.resize);
-});
-function show(text) {
-  document.getElementById("figure").textContent = text;
-  draw();
-}
-$look_again</script>
-</body>
-</html>
-""")
+_PAGE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 _PAPER_WIDTH, _PAPER_HEIGHT = 690, 830  # pixels: what A4 and Letter leave for a plot, with a text above it
 
 
@@ -266,25 +182,17 @@ def _line_across(axis: str, value: float, stroke: Stroke) -> dict[str, Any]:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    found: dict[str, Any] = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside"}
-    found["title"] = {"text": axis.title}
-    if axis.limits:
-        found["range"] = list(axis.limits)
-    if axis.log:
-        found["type"] = "log"
-    if axis.from_zero:
-        found["rangemode"] = "tozero"
-    if axis.most_ticks:
-        found["nticks"] = axis.most_ticks
+    found: dict[str, Any] = {"zeroline": False, "automargin": True, "showline": True, "title": {"text": axis.title}}
+    found |= {"range": axis.limits, "rangemode": "tozero" if axis.from_zero else "normal", "nticks": axis.most_ticks}
+    found |= {"type": "log" if axis.log else "-", "tickformat": ".0%" if axis.percent else ""}
+    found |= {"ticks": "" if axis.blank else "outside", "showticklabels": not axis.blank, "showgrid": not axis.blank}
     if axis.ticks:
-        found |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [text for _, text in axis.ticks]}
-        found["tickangle"] = 0
+        values, texts = zip(*axis.ticks, strict=True)
+        found |= {"tickvals": values, "ticktext": texts, "tickangle": 0}
     if axis.categories:
-        found |= {"type": "category", "tickmode": "linear", "categoryorder": "array"}
-        found["categoryarray"] = list(map(plain_text, axis.categories))
-    if axis.percent:
-        found["tickformat"] = ".0%"
-    return found | ({"showticklabels": False, "showgrid": False, "ticks": ""} if axis.blank else {})
+        names = list(map(plain_text, axis.categories))
+        found |= {"type": "category", "tickmode": "linear", "categoryorder": "array", "categoryarray": names}
+    return found
 
 
 def _variables(theme: Mapping[str, str]) -> str:

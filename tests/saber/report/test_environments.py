@@ -128,7 +128,7 @@ def test_games_and_other_environments_stand_apart(tmp_path: Path) -> None:
     settings = {name: value for name, value in SETTINGS.items() if name != "game"}
     write_run(tmp_path, "pong", 1, 2_500_000, episodes=300, **settings, env="atari")  # type: ignore[arg-type]
     results = results_of(tmp_path)
-    assert [group.name for group in results.groups] == [
+    assert [group.name for group in results.agents] == [
         "Rainbow-IQN, cpu (env gymnasium)", "Rainbow-IQN, cpu (env atari)"
     ]  # fmt: skip
     text = text_of(render_report(results))

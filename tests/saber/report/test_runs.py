@@ -22,7 +22,7 @@ def test_folders_are_searched_and_no_file_is_read_twice(tmp_path: Path) -> None:
     third = write_run(tmp_path / "b", "alien", 2, 4000)
     (tmp_path / "b" / "other.csv").write_text("seed,score\n1,2\n")
     inputs = read_inputs([tmp_path, second, tmp_path / "b" / ".." / "b"])
-    assert [(run.game, run.path) for run in inputs.runs] == [("alien", third), ("pong", first), ("pong", second)]
+    assert [(run.task.name, run.path) for run in inputs.runs] == [("alien", third), ("pong", first), ("pong", second)]
     assert [run.settings["seed"] for run in inputs.runs] == [2, 1, 2]
     assert inputs.left_out == [f"{tmp_path}/b/other.csv: not a training log"]
 
