@@ -82,7 +82,8 @@ class EmulatorState:
     def _propose(self) -> None:
         state = _serialize(self._ale)
         if not _within_frame(state):  # else the next step tries again
-            self._candidate, self._candidate_at = state, len(self._actions)
+            self._candidate = state
+            self._candidate_at = len(self._actions)
             self._next = self._candidate_at + PROOF
 
     def _prove(self) -> None:
@@ -195,7 +196,9 @@ class AtariEnvironment:
 
     def _repeat(self, action: int) -> tuple[float, Array]:
         """Return the summed reward and the maximum of the last two frames; a frame not reached counts as black."""
-        ale, reward, screens = self._ale, 0, []
+        ale = self._ale
+        reward = 0
+        screens = []
         self._pictures = []
         for frame in range(self.action_repeat):
             reward += unroll(ale.act(action))

@@ -97,8 +97,10 @@ def _bar_figure(results: Results, mark: int, reference: str) -> Figure:
     series: list[Series] = []
     for agent in agents:
         number = results.agents.index(agent)
-        colour, symbol = _agent_colour(number), _turn(number)[1]
-        name, scores = score_name(results, agent, mark, WHOLE), ours[agent.name]
+        colour = _agent_colour(number)
+        symbol = _turn(number)[1]
+        name = score_name(results, agent, mark, WHOLE)
+        scores = ours[agent.name]
         if len(agents) == 1:
             shown = [max(FLOOR, scores[task]) for task in tasks]
             texts = [f"{task.title}: {100 * scores[task]:,.1f} %" for task in tasks]
@@ -154,10 +156,10 @@ def _profile_figure(results: Results, mark: int, reference: str) -> Figure:
 
 def _profile(name: str, found: Profile, line: Stroke, *, hidden: bool = False, banded: bool = False) -> Series:
     template = "%{x:.1%}: %{y:.1%}<extra>%{fullData.name}</extra>"
-    y, band = rounded(found.fraction), None
+    band = None
     if banded and found.low is not None and found.high is not None:
         band = (rounded(found.low), rounded(found.high))
-    return Series(name, _exact(THRESHOLDS), y, line, band=band, hidden=hidden, hover=template)
+    return Series(name, _exact(THRESHOLDS), rounded(found.fraction), line, band=band, hidden=hidden, hover=template)
 
 
 def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
@@ -210,7 +212,8 @@ def _agent_curves(game: Game, agent: str, number: int) -> list[Series]:
     frames = _exact(game.curves.frames)
     colour = _agent_colour(number)
     series: list[Series] = []
-    name, band = _run_name(game, 0), None
+    name = _run_name(game, 0)
+    band = None
     if len(runs) > 1:
         name = f"mean of {'up to ' * (len(runs) > 2)}{len(runs)} runs"
         high, low = (np.where(np.isnan(mean), np.nan, bound) for bound in (np.fmax.reduce(runs), np.fmin.reduce(runs)))
@@ -224,8 +227,10 @@ def _agent_curves(game: Game, agent: str, number: int) -> list[Series]:
         ]
     unit = "frames" if game.task.is_atari else "steps"
     template = f"%{{fullData.name}}<br>%{{x:.4s}} {unit}<br>score %{{y:,.1f}}<extra></extra>"
-    name, line = _legend_text(agent, name), agent_line(number)
-    return [*series, Series(name, frames, rounded(mean), line, dots=len(frames) <= 30, band=band, hover=template)]
+    dots = len(frames) <= 30
+    name = _legend_text(agent, name)
+    mean_line = agent_line(number)
+    return [*series, Series(name, frames, rounded(mean), mean_line, dots=dots, band=band, hover=template)]
 
 
 def _run_name(game: Game, number: int) -> str:

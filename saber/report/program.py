@@ -21,7 +21,8 @@ from rainbow_iqn_apex.saber.report.tables import notes
 
 FIGURES = "saber_figures"
 _LONGEST = 80  # bytes of a task in the name of a file, which most file systems limit to 255 bytes
-_WIDE, _CURVE = 900, (480, 320)  # pixels of figures
+_WIDE = 900  # pixels of a figure
+_CURVE = (480, 320)
 
 
 def write_report(

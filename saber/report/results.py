@@ -24,7 +24,8 @@ from rainbow_iqn_apex.saber.results.task import COLUMNS, REFERENCES, Task
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles
-WHOLE, CUT = "saber", "30min"  # limits of the plots: our own score, and what compares with episodes that were cut
+WHOLE = "saber"  # limits of the plots: our own score,
+CUT = "30min"  # and what compares with episodes that were cut
 _NAMED = 2  # differing settings in a name; the table of differences has all of them
 _POINTS = 120  # of a curve
 
@@ -91,28 +92,17 @@ def curve(run: Run, frames: Array) -> Array:
     return means
 
 
-@dataclass(frozen=True)
 class Game:
     """The runs of a game by one agent."""
 
-    task: Task
-    runs: Sequence[Run]
-
-    @cached_property
-    def at_marks(self) -> dict[int, list[list[float] | None]]:
-        """For every mark and run the scores [LIMITS], None where the run has none."""
-        return {mark: [score_at(run, mark) for run in self.runs] for mark in MARKS}
-
-    @cached_property
-    def now(self) -> list[Now]:
-        """Of the runs that have no score at a mark."""
-        return [now for run in self.runs if (now := score_now(run))]
-
-    @cached_property
-    def curves(self) -> Curves:
-        """Of all runs, at the same frames."""
-        frames = curve_frames(self.runs)
-        return Curves(frames, np.array([curve(run, frames) for run in self.runs]))
+    def __init__(self, task: Task, runs: Sequence[Run]) -> None:
+        frames = curve_frames(runs)
+        self.task = task
+        self.runs = runs
+        # For every mark and run the scores [LIMITS], None where the run has none.
+        self.at_marks = {mark: [score_at(run, mark) for run in runs] for mark in MARKS}
+        self.now = [now for run in runs if (now := score_now(run))]  # of the runs that have no score at a mark
+        self.curves = Curves(frames, np.array([curve(run, frames) for run in runs]))  # of all runs, at the same frames
 
     @property
     def human_share(self) -> float | None:
@@ -172,16 +162,13 @@ class Agent:
         self.protocols = protocols_of([run.record for run in runs])
         tasks = sorted({run.task for run in runs})
         self.games = {task: Game(task, [run for run in runs if run.task == task]) for task in tasks}
+        shares = [share for game in self.games.values() if (share := game.human_share) is not None]
+        # Over the levels of DMLab-30 that it has played; None without any.
+        self.dmlab30 = DmLab30(float(np.mean(np.minimum(shares, 1))), len(shares)) if shares else None
 
     def scored(self, mark: int) -> list[Task]:
         """The games of the emulator of which a run has a score at the mark."""
         return [task for task, game in self.games.items() if task.is_atari and game.mean(mark, WHOLE) is not None]
-
-    @property
-    def dmlab30(self) -> DmLab30 | None:
-        """The mean over the levels of DMLab-30 that it has played; None without any."""
-        shares = [share for game in self.games.values() if (share := game.human_share) is not None]
-        return DmLab30(float(np.mean(np.minimum(shares, 1))), len(shares)) if shares else None
 
     def normalised(self, mark: int, limit: str, reference: str) -> dict[Task, Array]:
         """Normalised scores [runs] by game, of the games that have them."""
@@ -279,17 +266,11 @@ class Results:
         self.atari = [task for task in self.tasks if task.is_atari]
         self.others = [task for task in self.tasks if not task.is_atari]
         self.protocols = protocols_of([run.record for run in self.runs if run.task.is_atari])
-
-    @cached_property
-    def marks(self) -> list[int]:
-        """Marks at which a game of the emulator has a score, the latest first."""
-        return [mark for mark in reversed(MARKS) if self.compared(mark)]
-
-    @cached_property
-    def mark(self) -> int | None:
-        """The mark of the plots: of those that most games of all agents have a score at the last; None without any."""
+        # Marks at which a game of the emulator has a score, the latest first.
+        self.marks = [mark for mark in reversed(MARKS) if self.compared(mark)]
         counts = {mark: sum(len(agent.scored(mark)) for agent in self.agents) for mark in self.marks}
-        return max(self.marks, key=lambda mark: (counts[mark], mark), default=None)
+        # The mark of the plots: of those that most games of all agents have a score at the last; None without any.
+        self.mark = max(self.marks, key=lambda mark: (counts[mark], mark), default=None)
 
     def agent_of(self, evaluation: Evaluation) -> str | None:
         """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""

@@ -78,7 +78,8 @@ def _reach(results: Results) -> str:
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     if results.mark is None or not any(results.aggregates.values()):
         return []
-    limit, at = results.protocols.limit_name(WHOLE), format_frames(results.mark)
+    limit = results.protocols.limit_name(WHOLE)
+    at = format_frames(results.mark)
     parts = [
         "<h2>Over games</h2>",
         "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "

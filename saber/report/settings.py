@@ -14,7 +14,8 @@ from rainbow_iqn_apex.saber.results.task import STICKY
 ACTION_REPEAT = 4  # frames per agent step in SABER, and of a game of the emulator without a record
 AgentOptions = Mapping[str, frozenset[str]]  # names of each agent's own options, by the name of `--agent`
 
-NOT_RECORDED, UNUSED = "not recorded", "–"
+NOT_RECORDED = "not recorded"
+UNUSED = "–"
 
 # Settings in which runs of one agent may differ: which run it is, how long it is, how its work was spread over
 # processes and machines, and which preset its settings began with.

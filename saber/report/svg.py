@@ -67,7 +67,9 @@ _DASHES = {"dash": (6, 4), "dot": (1.5, 3), "dashdot": (6, 3, 1.5, 3), "longdash
 _DASHES |= {"longdashdot": (11, 4, 1.5, 4)}
 _MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x", "triangle-up": "^", "star": "*"}
 _MARKERS |= {"pentagon": "p", "hexagon": "h", "triangle-down": "v"}
-_CHARACTER, _SAMPLE, _LINE = 6.5, 50, 16  # points of a legend: mean width of a character, a line's sample, height
+_CHARACTER = 6.5  # points: mean width of a character in a legend
+_SAMPLE = 50  # points: width of a line's sample in a legend
+_LINE = 16  # points: height of a line of a legend
 _STYLE = {
     "svg.fonttype": "none",  # texts stay texts
     "svg.hashsalt": "saber",  # equal figures give equal files

@@ -198,8 +198,8 @@ def _now_cells(game: Game) -> list[Cell]:
 
 
 def _now_counts(game: Game) -> list[Cell]:
-    frames, episodes = [now.frames for now in game.now], [now.episodes for now in game.now]
-    return [Cell(_span(frames)), Cell(_span(episodes)), Cell(str(len(game.now)))]
+    counts = ([now.frames for now in game.now], [now.episodes for now in game.now])
+    return [*(Cell(_span(one)) for one in counts), Cell(str(len(game.now)))]
 
 
 def _span(counts: Sequence[int]) -> str:

@@ -64,7 +64,8 @@ if (!inFrame) setInterval(look, {_INTERVAL_S} * 1000);
 """
 
 _PAGE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
-_PAPER_WIDTH, _PAPER_HEIGHT = 690, 830  # pixels: what A4 and Letter leave for a plot, with a text above it
+_PAPER_WIDTH = 690  # pixels: what A4 and Letter leave for a plot,
+_PAPER_HEIGHT = 830  # with a text above it
 
 
 def render_page(title: str, body: str, figures: Mapping[str, Figure], style: str, *, live: bool = False) -> str:

@@ -40,7 +40,8 @@ def render_reward_plot(training: ScoreCurve, evaluations: ScoreCurve, task: Task
 
     `action_repeat` is the number of frames per agent step.
     """
-    moments, evaluated = training.moments, evaluations.moments
+    moments = training.moments
+    evaluated = evaluations.moments
     title = f"{task.title}: training scores"
     sentences = [
         _describe(moments, training.episodes, task, action_repeat),
@@ -96,7 +97,8 @@ def reward_figure(
 
 
 def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:
-    summary, longest = moment.summary, moment.longest
+    summary = moment.summary
+    longest = moment.longest
     minutes = f" ({longest.length * action_repeat / FRAMES_PER_MINUTE:,.1f} min)" if task.is_atari else ""
     return "<br>".join(
         [
@@ -114,7 +116,8 @@ def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:
 def _describe(moments: Sequence[Moment], total: int, task: Task, action_repeat: int) -> str:
     if not moments:
         return "No training episode has ended yet."
-    summary, steps = moments[-1].summary, moments[-1].newest.T_actors
+    summary = moments[-1].summary
+    steps = moments[-1].newest.T_actors
     which = f"the last {summary.episodes} of {total:,} training episodes"
     if summary.episodes == total:
         which = f"the {counted(total, 'episode')} so far"
@@ -125,7 +128,8 @@ def _describe(moments: Sequence[Moment], total: int, task: Task, action_repeat: 
 def _describe_evaluations(evaluated: Sequence[Moment], total: int) -> str:
     if not evaluated:
         return ""
-    summary, steps = evaluated[-1].summary, evaluated[-1].newest.T_actors
+    summary = evaluated[-1].summary
+    steps = evaluated[-1].newest.T_actors
     which = f"the last {summary.episodes} of " if summary.episodes < total else ""
     which += counted(total, "episode")
     return f"Evaluation: mean {_mean_and_spread(summary)} over {which}, of weights up to {steps:,} agent steps."

@@ -113,8 +113,8 @@ def _even_stops(steps: list[int], max_moments: int) -> list[int]:
     """Count the episodes that had ended at each of `max_moments` evenly spaced agent steps; `steps` is sorted."""
     if len(steps) <= max_moments:
         return list(range(1, len(steps) + 1))
-    first, span, gaps = steps[0], steps[-1] - steps[0], max_moments - 1
-    return sorted({bisect_right(steps, first + span * k // gaps) for k in range(max_moments)})
+    span = steps[-1] - steps[0]
+    return sorted({bisect_right(steps, steps[0] + span * k // (max_moments - 1)) for k in range(max_moments)})
 
 
 _LEAST = 5  # episodes in each half of a trend
@@ -138,7 +138,8 @@ def recent_score(records: Sequence[EpisodeRecord]) -> RecentScore | None:
     found = list(records)[-2 * SCORE_EPISODES :][::-1]  # a deque must not grow while one goes through it
     if not found:
         return None
-    newest, half = found[:SCORE_EPISODES], len(found) // 2
+    newest = found[:SCORE_EPISODES]
+    half = len(found) // 2
     older = found[half : 2 * half] if half >= _LEAST else []
     return RecentScore(
         fmean(record.score_saber for record in newest),

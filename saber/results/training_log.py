@@ -68,7 +68,8 @@ class TrainingLog:
         self.size = _cut_torn_line(path)  # bytes of the header and of the lines that are not expected again
 
     def _create(self) -> None:
-        header, found = f"{header_of(self.record_type)}\n".encode(), b""
+        header = f"{header_of(self.record_type)}\n".encode()
+        found = b""
         with suppress(FileNotFoundError), named_in_errors(self.path), self._open() as file:
             found = file.read(len(header))
         if found != header and header.startswith(found):  # new, empty, or torn within the header
@@ -144,7 +145,8 @@ class TrainingLog:
         return fresh
 
     def _write(self, fresh: list[EpisodeRecord]) -> None:
-        data, came = _format(fresh), set(map(_key, fresh))
+        data = _format(fresh)
+        came = set(map(_key, fresh))
         pending = [record for record in self._pending if _key(record) not in came]
         if not self._pending:
             _append_bytes(self.path, data)
