@@ -33,16 +33,7 @@ class NoisyWeight(NamedTuple):
 
 
 def factorised_noise(size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-    """Draw f(x) = sgn(x) √|x| of `size` standard normal x: one factor of factorised noise (equations 10 and 11).
-
-    Args:
-        size: the number of a layer's inputs, or of its outputs.
-        generator: of the same device.
-        device: where the result lives.
-
-    Returns:
-        [size] float32.
-    """
+    """Draw f(x) = sgn(x) √|x| [size] float32 of standard normal x, for factorised noise (equations 10 and 11)."""
     x = torch.randn(size, generator=generator, device=device)  # [size]
     return x.sign() * x.abs().sqrt()
 
@@ -105,17 +96,8 @@ def modulated_hidden(
 
     Written by hand because its temporaries [N · B, F] are the largest of an update: as few of them as possible, and
     changed in place.
-
-    Args:
-        cosines: [N * B, D], quantile-major: row n · B + b.
-        embed_weight: [F, D].
-        embed_bias: [F].
-        features: [B, F].
-        weight: [H, F].
-        bias: [H].
-
-    Returns:
-        [N * B, H], of the same dtype as all arguments.
+    It is [N * B, H], quantile-major as the cosines [N * B, D]: row n · B + b. All arguments are of one dtype: E [F, D],
+    e [F], features [B, F], W [H, F], b [H].
     """
     check_shapes(
         cosines=(cosines, "N*B D"),

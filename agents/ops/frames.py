@@ -1,6 +1,11 @@
 """Frame stacks: rows hold one frame each, networks see the last S of them (Mnih et al. 2015, 10.1038/nature14236).
 
 Rule 3 of the rows: a stack stops at FIRST, frames older than it are zero. Letters: T time, B batch, S stack.
+Everywhere:
+
+    obs: [T, B, ...] any dtype, one frame a row.
+    step_type: [T, B] uint8.
+    size: S, the number of frames in a stack, oldest first.
 """
 
 import torch
@@ -11,18 +16,10 @@ from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def push_frame(stack: Tensor, obs: Tensor, first: Tensor) -> Tensor:
-    """Append the newest frame of B environments to their stacks.
+    """Append the newest frames o_t [B, ...] to stacks [B, S, ...], which are not changed; returns the stacks.
 
-    Args:
-        stack: [B, S, ...] any dtype, oldest frame first; not changed.
-        obs: [B, ...] the new frames o_t, of the same dtype.
-        first: [B] bool, true where o_t opens an episode.
-
-    Returns:
-        [B, S, ...] the stacks that end in o_t; where `first`, the S - 1 older frames are zero.
-
-    Raises:
-        ValueError: the shapes do not fit, or the dtypes differ (a float frame would turn a uint8 stack into floats).
+    Where `first` [B] bool, o_t opens an episode, and the S - 1 older frames are zero. Raises ValueError if the shapes
+    do not fit, or the dtypes differ (a float frame would turn a uint8 stack into floats).
     """
     check_shapes(stack=(stack, "B S ..."), obs=(obs, "B ..."), first=(first, "B"))
     if stack.dtype != obs.dtype or first.dtype != torch.bool:
@@ -33,21 +30,11 @@ def push_frame(stack: Tensor, obs: Tensor, first: Tensor) -> Tensor:
 
 
 def stack_at(obs: Tensor, step_type: Tensor, index: Tensor, size: int) -> Tensor:
-    """Build the stack that ends at one row of each of B windows.
+    """Build the stack [B, S, ...] that ends at one row of each of B windows: `index` [B] int64, 0 <= index < T.
 
-    Args:
-        obs: [T, B, ...] any dtype, one frame a row.
-        step_type: [T, B] uint8.
-        index: [B] int64, the row of each stack's newest frame, 0 <= index < T.
-        size: S, the number of frames in a stack.
-
-    Returns:
-        [B, S, ...] of obs' dtype, oldest frame first. Zero are the frames older than the episode's FIRST row, and
-        those older than row 0: unless FIRST hides them, `index` must be at least S - 1 for a true stack.
-
-    Raises:
-        ValueError: the shapes do not fit, or `size` is not positive.
-        IndexError: on the CPU, an index outside the window.
+    Zero are the frames older than the episode's FIRST row, and those older than row 0: unless FIRST hides them, `index`
+    must be at least S - 1 for a true stack. Raises ValueError if the shapes do not fit, or `size` is not positive;
+    IndexError, on the CPU, for an index outside the window.
     """
     check_shapes(obs=(obs, "T B ..."), step_type=(step_type, "T B"), index=(index, "B"))
     if size < 1:
@@ -65,19 +52,10 @@ def stack_at(obs: Tensor, step_type: Tensor, index: Tensor, size: int) -> Tensor
 
 
 def stacks(obs: Tensor, step_type: Tensor, size: int) -> Tensor:
-    """Build the stack at every row of a window that has a full one.
+    """Build the stack [T - S + 1, B, S, ...] at every row of a window that has a full one, the first for row S - 1.
 
-    Args:
-        obs: [T, B, ...] any dtype, one frame a row.
-        step_type: [T, B] uint8.
-        size: S, the number of frames in a stack.
-
-    Returns:
-        [T - S + 1, B, S, ...] of obs' dtype, the first for row S - 1; oldest frame first. Frames older than the
-        episode's FIRST row are zero.
-
-    Raises:
-        ValueError: the shapes do not fit, or there are fewer rows than frames in a stack.
+    Frames older than the episode's FIRST row are zero. Raises ValueError if the shapes do not fit, or there are fewer
+    rows than frames in a stack.
     """
     check_shapes(obs=(obs, "T B ..."), step_type=(step_type, "T B"))
     if not 0 < size <= len(obs):

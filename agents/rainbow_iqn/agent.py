@@ -30,16 +30,7 @@ def munchausen_bonus(values: Tensor, action: Tensor, alpha: float, temperature: 
 
     Munchausen reinforcement learning (Vieillard, Pietquin and Geist 2020, arXiv 2007.14430), with quantiles:
     π(·|s) = softmax(q(s, ·) / τ) is the policy of a network's values q, the means of its quantiles.
-
-    Args:
-        values: [B, A] float, q(s, ·).
-        action: [B] int64, a.
-        alpha: α in [0, 1].
-        temperature: τ > 0.
-        lowest: l₀ <= 0.
-
-    Returns:
-        [B].
+    It is [B], of values q(s, ·) [B, A] and actions a [B] int64, with α in [0, 1], τ > 0 and l₀ <= 0.
     """
     check_shapes(values=(values, "B A"), action=(action, "B"))
     log_policy = scaled_log_policy(values, temperature).gather(1, action.unsqueeze(1)).squeeze(1)  # [B]

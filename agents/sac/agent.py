@@ -98,13 +98,9 @@ def with_other_goals(batch: Batch, desired: slice, probability: float, generator
 
     The goals were reached later in an episode (Andrychowicz et al. 2017, arXiv 1707.01495).
 
-    Letters: B batch, k goals that each row was given, of G numbers, N numbers of an observation.
-
-    Args:
-        batch: windows of two rows, whose observations are [2, B, N].
-        desired: where in an observation the desired goal lies.
-        probability: that a transition gets another goal, one of its k, all alike.
-        generator: on the batch's device.
+    `batch` has windows of two rows, whose observations are [2, B, N]; `desired` is where in an observation the desired
+    goal lies. A transition gets another goal, one of the k that its row was given, with this `probability`.
+    Letters: B batch, k goals of a row, of G numbers, N numbers of an observation.
     """
     goals = batch.rows[GOAL][0]  # [B, k, G]
     B, k, _ = goals.shape
