@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+T = TypeVar("T")
+
 
 def select_precision(name: str, device: torch.device) -> torch.dtype:
     """Return the precision that a device computes in under the setting `precision`."""
@@ -33,9 +35,6 @@ def computes_in_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     return bool(torch.cpu.get_capabilities().get("avx512_bf16", False))
-
-
-T = TypeVar("T")
 
 
 def beside(device: torch.device, compute: Callable[[], T], *, at_once: bool = False) -> Callable[[], T]:

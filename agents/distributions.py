@@ -24,6 +24,10 @@ from rainbow_iqn_apex.agents.policy import Inspection
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 
+_LOG_ROOT_2_PI = 0.5 * math.log(2 * math.pi)
+# The middle half and the middle nine tenths of the actions, around the median.
+FRACTIONS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Compute KL(p‖q) = Σ_a p(a) (log p(a) - log q(a)) in nats (Kullback and Leibler 1951, 10.1214/aoms/1177729694).
@@ -152,9 +156,6 @@ class Categoricals(Distribution):
         """Return the sum of the choices' divergences [...]."""
         parts = zip(self._choices, other._choices, strict=True)
         return torch.stack([choice.kl(rival) for choice, rival in parts]).sum(0)
-
-
-_LOG_ROOT_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Normal(Distribution):
@@ -297,10 +298,6 @@ class PolicySpec:
                 return Categoricals(parameters, counts)
             case Box(size):
                 return _NORMALS[self.box](parameters, size)
-
-
-# The middle half and the middle nine tenths of the actions, around the median.
-FRACTIONS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def inspection_of(policy: Distribution, value: float | None) -> Inspection:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 
+_NOT_QUICK = ("capturable", "amsgrad", "maximize", "decoupled_weight_decay")  # options of Adam
+
 
 class Optimiser(torch.optim.Optimizer):
     """Makes steps, and keeps its own settings when a state is loaded."""
@@ -46,9 +48,6 @@ class Optimiser(torch.optim.Optimizer):
         given = state_dict["param_groups"]  # PyTorch refuses another number of groups, in words
         groups = [*(group | kept for group, kept in zip(given, own, strict=False)), *given[len(own) :]]
         super().load_state_dict(state_dict | {"param_groups": groups})
-
-
-_NOT_QUICK = ("capturable", "amsgrad", "maximize", "decoupled_weight_decay")
 
 
 class Adam(Optimiser, torch.optim.Adam):

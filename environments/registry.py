@@ -33,6 +33,9 @@ GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
 _NEEDED = ("reset", "step", "snapshot", "restore", "close", "action_repeat")  # of all that an environment has
 MakeVector = Callable[[EnvironmentSettings, int, int], Vector]
+MOST_ENTRIES = 256
+_NOT_IN_NAMES = re.compile(r"[^\w.-]")
+_LONGEST = 100  # characters of a task, which the names of files hold beside others
 
 
 class Entry(NamedTuple):
@@ -209,11 +212,6 @@ def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
         made.close()
         raise UserError(f"--env: {settings.env} has observations of {dtype}; choose from {', '.join(DTYPES)}")
     return made
-
-
-MOST_ENTRIES = 256
-_NOT_IN_NAMES = re.compile(r"[^\w.-]")
-_LONGEST = 100  # characters of a task, which the names of files hold beside others
 
 
 class EnvId(NamedTuple):

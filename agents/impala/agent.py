@@ -36,6 +36,10 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
+_PROJECTION_SEED = 0  # all processes of all runs have the same projection
+_LARGEST_SHARE = 0.9  # of a sequence's priority (Kapturowski et al. 2019), as the next one
+_PRIORITY_EXPONENT = 0.9
+
 
 class PolicyValue(NamedTuple):
     """Holds what the network computes of a sequence."""
@@ -63,9 +67,6 @@ class PolicyValueNetwork(Network):
         features, recurrent = self.core(inputs, recurrent)
         log_policy = functional.log_softmax(self.policy(features), 2)
         return PolicyValue(log_policy, self.value(features).squeeze(2), features, recurrent)
-
-
-_PROJECTION_SEED = 0  # all processes of all runs have the same projection
 
 
 class Features:
@@ -110,10 +111,6 @@ def _projection(features: int, numbers: int) -> Tensor:
     """Return a random matrix [F, K] that keeps lengths on average (Johnson and Lindenstrauss 1984)."""
     generator = torch.Generator().manual_seed(_PROJECTION_SEED)
     return torch.randn(features, numbers, generator=generator) / math.sqrt(numbers)
-
-
-_LARGEST_SHARE = 0.9  # of a sequence's priority (Kapturowski et al. 2019), as the next one
-_PRIORITY_EXPONENT = 0.9
 
 
 class Impala(SequenceAgent):

@@ -25,6 +25,8 @@ from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 from rainbow_iqn_apex.agents.ops.vtrace import Targets, Thresholds, vtrace
 
+Metrics = dict[str, Tensor]  # 0-d
+
 
 def policy_cloning(log_pi_all: Tensor, log_mu_all: Tensor, kept: Tensor) -> Tensor:
     """Compute KL(μ‖π) [T, B], the loss that keeps a policy near the one that acted (CLEAR: Rolnick et al. 2019).
@@ -61,9 +63,6 @@ def trusted_rows(log_pi_all: Tensor, log_mu_all: Tensor, threshold: float) -> Te
     check_shapes(log_pi_all=(log_pi_all, "T B A"), log_mu_all=(log_mu_all, "T B A"))
     with torch.no_grad():
         return kl_divergence(log_pi_all, log_mu_all) < threshold
-
-
-Metrics = dict[str, Tensor]  # 0-d
 
 
 class Played(NamedTuple):

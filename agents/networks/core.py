@@ -18,6 +18,8 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 _LSTM_NUMBERS = 12  # that a unit keeps of a row: its gates, cell and output, and gradients of the gates
 
 RecurrentState = tuple[Tensor, ...]  # hidden and cell state, [B, H] each; empty without an LSTM
+LOWEST_LOG_STD, HIGHEST_LOG_STD = -5.0, 2.0  # of a policy's head
+POLICY_GAIN, VALUE_GAIN = 0.01, 1.0  # of orthogonal first weights of the heads (Andrychowicz et al. 2020)
 
 
 class Inputs(NamedTuple):
@@ -150,10 +152,6 @@ def _starts(first: Tensor) -> list[int]:
         return list(range(len(first)))
     rows: list[int] = first.any(1).nonzero().flatten().tolist()
     return rows if rows[:1] == [0] else [0, *rows]
-
-
-LOWEST_LOG_STD, HIGHEST_LOG_STD = -5.0, 2.0
-POLICY_GAIN, VALUE_GAIN = 0.01, 1.0  # of orthogonal first weights of the heads (Andrychowicz et al. 2020)
 
 
 class PolicyHead(nn.Module):

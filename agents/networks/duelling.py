@@ -21,6 +21,8 @@ from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 from rainbow_iqn_apex.memory.environment_spec import Field
 
 _AT_ONCE = 2**18  # numbers
+# The architectures whose convolutions have the names of 2019's snapshots: conv1, conv2 and so on.
+PUBLISHED = ("canonical", "data-efficient")
 
 
 class NoisyWeight(NamedTuple):
@@ -220,10 +222,6 @@ class Weights(NamedTuple):
     value_bias: Tensor  # [outputs]
     advantage_weight: Tensor  # [A * outputs, H]
     advantage_bias: Tensor  # [A * outputs]
-
-
-# The architectures whose convolutions have the names of 2019's snapshots: conv1, conv2 and so on.
-PUBLISHED = ("canonical", "data-efficient")
 
 
 @dataclass(frozen=True)

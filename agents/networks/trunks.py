@@ -10,6 +10,7 @@ from torch.nn import functional
 # A random u has σ near three quarters of the largest value, and a target network keeps its first one for long.
 # PyTorch's own spectral_norm begins with as many steps.
 _FIRST_STEPS = 15
+_CUT_DEVIATION = 0.87962566  # of a normal of deviation 1 that is cut at -2 and 2
 
 
 class SpectralConv2d(nn.Conv2d):
@@ -51,9 +52,6 @@ class SpectralConv2d(nn.Conv2d):
         with torch.autocast(matrix.device.type, enabled=False):
             self.right.copy_(functional.normalize(matrix.t() @ self.left, dim=0))
             self.left.copy_(functional.normalize(matrix @ self.right, dim=0))
-
-
-_CUT_DEVIATION = 0.87962566  # of a normal of deviation 1 that is cut at -2 and 2
 
 
 def _plain(*convolutions: nn.Conv2d) -> nn.Sequential:

@@ -29,6 +29,10 @@ from rainbow_iqn_apex.agents.ops.n_step import n_step_targets
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.vtrace import Targets, Thresholds, gae, vtrace
 
+_START = 1.0  # of learned weights, and of V-MPO's temperature
+_SPEED = 10.0  # of the same
+_HUBER = 1.0
+
 
 class RoundRows(NamedTuple):
     """Holds what updates read of each row at which an action may have been chosen, [T * B, ...]."""
@@ -78,11 +82,6 @@ def estimate(
     of_policy = rho if options.policy_loss == "vpg" else None
     thresholds = Thresholds(rho, options.c_threshold, of_policy, options.trace_lambda)
     return vtrace(log_ratio, *arrived, thresholds)
-
-
-_START = 1.0  # of learned weights, and of V-MPO's temperature
-_SPEED = 10.0  # of the same
-_HUBER = 1.0
 
 
 class Predictions(NamedTuple):

@@ -18,6 +18,7 @@ from rainbow_iqn_apex.memory.environment_spec import Field
 
 MOST = 10.0  # of a normalised observation's numbers
 _LEAST_VARIANCE = 1e-8
+_LEAST, _LARGEST = 1e-4, 1e6  # of the scale of PopArt (Hessel et al. 2018)
 
 
 class Moments(NamedTuple):
@@ -109,7 +110,6 @@ def discounted_reward(previous: Tensor, reward: Tensor, step_type: Tensor, gamma
     return torch.where(step_type == FIRST, 0, gamma * previous + reward)
 
 
-_LEAST, _LARGEST = 1e-4, 1e6  # of the scale (Hessel et al. 2018)
 _BUFFERS = [f"target_{name}" for name in Moments._fields]
 
 

@@ -29,6 +29,10 @@ from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
+_ROOM = 200_000_000  # bytes, in the budget of every learner
+Begun = tuple[Transitions, Callable[[], Tensor]]  # the latter waits for what the targets need of the target network
+CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
+
 
 def exploration_rates(places: Tensor, nb_env: int, step: int, options: QLearningOptions) -> Tensor:
     """Return the shares of random actions [E] at places [E] int64 among N environments, at a step of the run.
@@ -41,11 +45,6 @@ def exploration_rates(places: Tensor, nb_env: int, step: int, options: QLearning
     ends = ladder(places, nb_env, end, last) if last else torch.full(places.shape, end, dtype=torch.float64)
     left = math.exp(-step / options.epsilon_decay) if options.epsilon_decay else 0.0
     return (ends + (1 - ends) * left).float()
-
-
-_ROOM = 200_000_000  # bytes, in the budget of every learner
-Begun = tuple[Transitions, Callable[[], Tensor]]  # the latter waits for what the targets need of the target network
-CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
 
 
 class PolicyOutput(NamedTuple):

@@ -32,6 +32,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 EPSILON = 1e-3  # of R2D2; the term that keeps the inverse Lipschitz continuous
+_LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has the rest
 
 
 def rescale(x: Tensor) -> Tensor:
@@ -49,9 +50,6 @@ def unscale(y: Tensor) -> Tensor:
     b = 1 + 2 * EPSILON
     u = 2 * y.abs() / (b + (b * b + 4 * EPSILON * y.abs()).sqrt())
     return torch.sign(y) * u * (u + 2)
-
-
-_LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has the rest
 
 
 class RecurrentDuellingNetwork(Network):

@@ -41,6 +41,11 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, MultiDiscr
 from rainbow_iqn_apex.memory.hindsight import DESIRED, DISCOUNT, GOAL, REWARD, has_goals
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
+_CHUNK_LENGTH = 64  # rows; without an LSTM
+_GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut
+_GOALS = 4  # that are drawn for a row (Andrychowicz et al. 2017, figure 6)
+_NETWORKS = 3  # of the size of a core, for the budget: policy, critics, target critics
+
 
 class PolicyNetwork(Network):
     """Parameters of the policy's distribution, whose standard deviations depend on the state."""
@@ -120,12 +125,6 @@ def with_other_goals(batch: Batch, desired: slice, probability: float, generator
         "discount": arriving(batch.discount, batch.rows[DISCOUNT][0]),
     }
     return batch._replace(rows={name: batch.rows[name] for name in ("step_type", "action")} | changed)
-
-
-_CHUNK_LENGTH = 64  # rows; without an LSTM
-_GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut
-_GOALS = 4  # that are drawn for a row (Andrychowicz et al. 2017, figure 6)
-_NETWORKS = 3  # of the size of a core, for the budget: policy, critics, target critics
 
 
 class Window(NamedTuple):

@@ -51,6 +51,8 @@ _ACTIONS = np.array(
     np.intc,
 )
 _CHOICE = Discrete(len(_ACTIONS))
+_RECOUNT = 64  # maps that are compiled between two counts of the folder, to which others add, too
+_LARGEST = 256 * 2**20  # bytes of a map that is taken for one
 
 
 class DmlabEnvironment(ReplayedEnvironment):
@@ -130,10 +132,6 @@ def _need_engine() -> None:
     if find_spec("dmlab_gym"):
         raise ValueError("DeepMind Lab is not built yet; dmlab_gym builds it with: dmlab-gym build")
     raise ValueError(f"DeepMind Lab cannot be played: no module {_MODULE}; docs/environments.md tells how to build it")
-
-
-_RECOUNT = 64  # maps that are compiled between two counts of the folder, to which others add, too
-_LARGEST = 256 * 2**20  # bytes of a map that is taken for one
 
 
 class LevelCache:

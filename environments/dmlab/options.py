@@ -13,6 +13,16 @@ from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.common.text import nearest, suggestion
 from rainbow_iqn_apex.environments.interface import OwnOptions
 
+ALL = "dmlab30"  # the name that stands for all levels of DMLab-30
+_FOLDER = "contributed/dmlab30/"
+_PAIRED = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")  # a level to train on, another to test
+# Levels that the engine brings besides; others are named by their path, with a slash in it.
+_OTHERS = (
+    *("lt_chasm", "lt_hallway_slope", "lt_horseshoe_color", "lt_space_bounce_hard", "seekavoid_arena_01"),
+    *(f"nav_maze_{kind}_0{number}" for kind in ("random_goal", "static") for number in (1, 2, 3)),
+    "stairway_to_melon",
+)
+
 
 @dataclass(frozen=True)
 class DmlabOptions(OwnOptions):
@@ -28,11 +38,6 @@ class DmlabOptions(OwnOptions):
     dmlab_dataset: str = option(
         "", "folder of the pictures that psychlab levels show (brady_konkle_oliva2008)", path=True, machine=True
     )
-
-
-ALL = "dmlab30"  # the name that stands for all levels of DMLab-30
-_FOLDER = "contributed/dmlab30/"
-_PAIRED = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")  # a level to train on, another to test
 
 
 class LevelScores(NamedTuple):
@@ -81,12 +86,6 @@ SCORES: Mapping[str, LevelScores] = MappingProxyType(
     }
 )
 DMLAB30 = tuple(SCORES)
-# Levels that the engine brings besides; others are named by their path, with a slash in it.
-_OTHERS = (
-    *("lt_chasm", "lt_hallway_slope", "lt_horseshoe_color", "lt_space_bounce_hard", "seekavoid_arena_01"),
-    *(f"nav_maze_{kind}_0{number}" for kind in ("random_goal", "static") for number in (1, 2, 3)),
-    "stairway_to_melon",
-)
 
 
 def check_level(name: str) -> None:

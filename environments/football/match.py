@@ -10,18 +10,16 @@ PLANES = ("left team", "right team", "ball", "active player")
 CHOICE = Discrete(19)  # of gfootball's default set
 STEPS_PER_SECOND = 10.0  # of game time
 ENDS = ("", "game_over", "time_limit")
-
-
-def spec_of(size: tuple[int, int]) -> EnvironmentSpec:
-    """Return the spec of planes of this height and width, a bit for each of their points."""
-    return EnvironmentSpec(packed(Field((len(PLANES), *size), "bool")), CHOICE)
-
-
 _SCALE = 8  # pixels of a picture for a point of a plane
 _GRASS, _LINE = (52, 120, 60), (220, 230, 220)
 _COLOURS = ((220, 60, 50), (60, 90, 230), (255, 255, 255), (255, 220, 60))  # of the planes
 _RADII = (7, 7, 4, 10)
 _ORDER = (3, 0, 1, 2)  # the active player is a ring behind the player, and the ball lies above all
+
+
+def spec_of(size: tuple[int, int]) -> EnvironmentSpec:
+    """Return the spec of planes of this height and width, a bit for each of their points."""
+    return EnvironmentSpec(packed(Field((len(PLANES), *size), "bool")), CHOICE)
 
 
 def draw(obs: Array, field: Field) -> Array:

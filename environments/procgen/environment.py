@@ -39,6 +39,28 @@ _HEADER = struct.Struct("<17i")  # of a state, behind version and name: the game
 _BYTES, _INT32 = 1, 2
 _SPACE_OF_INFOS = 3
 _Handle = ctypes.c_void_p
+GAMES = tuple(
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
+    "plunder starpilot".split()
+)
+# What the engine plays of each mode; it ends the process at any other game.
+_MODES = MappingProxyType({"easy": 0, "hard": 1, "extreme": 2, "memory": 10})
+_GAMES_OF_MODE = {
+    "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),
+    "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
+}
+_EXPLORATION = {  # the level of each game that is hard to explore, from the package's env.py
+    "coinrun": 1949448038,
+    "caveflyer": 1259048185,
+    "leaper": 1318677581,
+    "jumper": 1434825276,
+    "maze": 158988835,
+    "heist": 876640971,
+    "climber": 1561126160,
+    "ninja": 1123500215,
+}
+ENDS = ("", "game_over", "time_limit")
+_CHOICE = Discrete(NB_ACTIONS)
 
 
 class _Option(ctypes.Structure):
@@ -234,30 +256,6 @@ def _native(options: Mapping[str, Any]) -> tuple[_Options, list[Any]]:
 
 def _pointers(*arrays: Array) -> Any:
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-
-
-GAMES = tuple(
-    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
-    "plunder starpilot".split()
-)
-# What the engine plays of each mode; it ends the process at any other game.
-_MODES = MappingProxyType({"easy": 0, "hard": 1, "extreme": 2, "memory": 10})
-_GAMES_OF_MODE = {
-    "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),
-    "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
-}
-_EXPLORATION = {  # the level of each game that is hard to explore, from the package's env.py
-    "coinrun": 1949448038,
-    "caveflyer": 1259048185,
-    "leaper": 1318677581,
-    "jumper": 1434825276,
-    "maze": 158988835,
-    "heist": 876640971,
-    "climber": 1561126160,
-    "ninja": 1123500215,
-}
-ENDS = ("", "game_over", "time_limit")
-_CHOICE = Discrete(NB_ACTIONS)
 
 
 class ProcgenEnvironment:

@@ -25,6 +25,7 @@ from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.memory.rows import StepType
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+_IN_ORDER = 4  # terms that torch adds one after the other; the order of more depends on sizes and processors
 
 
 def _copy_code(_context: Any, _target: Any, _source: Any, _count: Any) -> Any:
@@ -121,9 +122,6 @@ def _cut(
         _stack(obs + at, frames, (stack, frame_bytes), newest[0, b], step_type)
         _stack(next_obs + at, frames, (stack, frame_bytes), newest[1, b], step_type)
     return terms, sums, bootstrap, actions
-
-
-_IN_ORDER = 4  # terms that torch adds one after the other; the order of more depends on sizes and processors
 
 
 class MemoryRing(Ring):

@@ -15,6 +15,10 @@ from rainbow_iqn_apex.memory.mixture.pool import Pool, Sequences
 from rainbow_iqn_apex.memory.mixture.spec import COSINE, P_NORM, Sampling
 from rainbow_iqn_apex.memory.rows import StepType
 
+FEATURES = "features"  # the extra of a row that its actor has recorded
+AT_ONCE = 64  # sequences measured together: what a measurement holds in memory is bounded
+Measure = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]  # rows, state -> [rows with full stack, B, F]
+
 
 def p_norm(reference: Tensor, present: Tensor, p: float) -> Tensor:
     """Compute the p-norm of the difference of two rows' features [T, B, F]: [T, B] float64, (Σ |x − y|^p)^(1/p)."""
@@ -63,12 +67,6 @@ def distance(name: str, reference: Tensor, present: Tensor, learnable: Tensor, p
         rows = (cosine_distance if name == COSINE else kl_divergence)(reference, present)  # [T, B]
     total = torch.where(learnable, rows, 0).sum(0)  # [B]
     return (total / learnable.sum(0).clamp(min=1)).float()
-
-
-FEATURES = "features"  # the extra of a row that its actor has recorded
-AT_ONCE = 64  # sequences measured together: what a measurement holds in memory is bounded
-
-Measure = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]  # rows, state -> [rows with full stack, B, F]
 
 
 class Features:

@@ -21,6 +21,9 @@ from rainbow_iqn_apex.memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIOR
 from rainbow_iqn_apex.memory.replay import make_tree
 from rainbow_iqn_apex.memory.rows import Array
 
+_RIVALS = 20  # slots of a full elite table among which one is overwritten
+_LEAST_PRIORITY = 1e-9  # a table whose priorities are all 0 could give nothing
+
 
 def nb_candidates(n: int, start: float, updates: int, annealed_over: int, available: int) -> int:
     """Count the candidates for n sequences: ⌊λ n⌋, at least n, at most those `available`.
@@ -64,10 +67,6 @@ def select(strategy: int, distances: Tensor, times_sampled: Tensor, n: int) -> T
     if strategy == 4:
         ranks = ranks[torch.searchsorted(starts, ranks, right=True).argsort(stable=True)]
     return order[ranks[starts]]
-
-
-_RIVALS = 20  # slots of a full elite table among which one is overwritten
-_LEAST_PRIORITY = 1e-9  # a table whose priorities are all 0 could give nothing
 
 
 class Table:
