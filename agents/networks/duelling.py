@@ -18,7 +18,6 @@ from torch.nn import functional
 from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec, Trunk
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
-from rainbow_iqn_apex.memory.environment_spec import Field
 
 _AT_ONCE = 2**18  # numbers
 # The architectures whose convolutions have the names of 2019's snapshots: conv1, conv2 and so on.
@@ -228,15 +227,9 @@ class Weights(NamedTuple):
 class NetworkSpec:
     """Sizes and kinds of a network's layers."""
 
-    observation: Field
-    stack: int
+    trunk: EncoderSpec  # its features are the units of each hidden layer
     nb_actions: int
-    hidden_size: int
     noisy_std: float
-    architecture: str = "canonical"  # a key of TRUNKS
-    precision: torch.dtype = torch.float32  # of the large products; weights, outputs and losses are float32
-    pool: int = 0  # see EncoderSpec, as for the next one
-    spectral_norm: bool = False
     layer_norm: bool = False  # behind the hidden layers of both streams
     quiet_biases: bool = False  # see NoisyLinear
 
@@ -253,38 +246,27 @@ def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
 class DuellingNetwork(Network):
     """Trunk and noisy duelling heads with `outputs` numbers per action (Wang et al. 2016, arXiv 1511.06581).
 
-    The trunk is `spec.architecture`'s for pictures, and one linear layer for vectors.
+    The trunk is that of the architecture for pictures, and one linear layer for vectors.
     """
 
     def __init__(self, spec: NetworkSpec, outputs: int) -> None:
         super().__init__()
         self.nb_actions = spec.nb_actions
         self._outputs = outputs
-        self._hidden_size = spec.hidden_size
-        self._precision = spec.precision
+        self._hidden_size = hidden_size = spec.trunk.features
+        self._precision = spec.trunk.precision
         self._is_noisy = spec.noisy_std > 0
-        kind = spec.architecture
-        trunk = Trunk(
-            EncoderSpec(
-                spec.observation,
-                spec.stack,
-                kind,
-                spec.hidden_size,
-                spec.precision,
-                pool=spec.pool,
-                spectral_norm=spec.spectral_norm,
-            )
-        )
+        trunk = Trunk(spec.trunk)
         self._trunk = (trunk,)  # in a tuple, as its weights are parameters under other names
-        for name, module in _published_names(trunk, kind).items():
+        for name, module in _published_names(trunk, spec.trunk.architecture).items():
             setattr(self, name, module)
         self.nb_features = trunk.nb_features
         layer = partial(NoisyLinear, std=spec.noisy_std, quiet_biases=spec.quiet_biases)
-        self.fcnoisy_h_v = layer(self.nb_features, spec.hidden_size)
-        self.fcnoisy_h_a = layer(self.nb_features, spec.hidden_size)
-        self.fcnoisy_z_v = layer(spec.hidden_size, outputs)
-        self.fcnoisy_z_a = layer(spec.hidden_size, spec.nb_actions * outputs)
-        norms = [nn.LayerNorm(spec.hidden_size) for _ in range(2)] if spec.layer_norm else []
+        self.fcnoisy_h_v = layer(self.nb_features, hidden_size)
+        self.fcnoisy_h_a = layer(self.nb_features, hidden_size)
+        self.fcnoisy_z_v = layer(hidden_size, outputs)
+        self.fcnoisy_z_a = layer(hidden_size, spec.nb_actions * outputs)
+        norms = [nn.LayerNorm(hidden_size) for _ in range(2)] if spec.layer_norm else []
         self.norms = nn.ModuleList(norms)  # of the value stream and of the advantage stream
 
     @torch.no_grad()

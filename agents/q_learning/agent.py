@@ -18,6 +18,7 @@ from rainbow_iqn_apex.agents.devices import select_precision
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
+from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.networks.network import acting_tensors
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, clip_reward, n_step
@@ -60,19 +61,16 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
 
     Raises UserError for an environment whose action is not one discrete choice.
     """
-    return NetworkSpec(
-        observation=setup.environment.observation,
-        stack=setup.learning.history_length,
-        nb_actions=setup.nb_actions,
-        hidden_size=options.hidden_size,
-        noisy_std=options.noisy_std,
-        architecture=options.architecture,
-        precision=select_precision(setup.learning.precision, setup.generator.device),
+    trunk = EncoderSpec(
+        setup.environment.observation,
+        setup.learning.history_length,
+        options.architecture,
+        options.hidden_size,
+        select_precision(setup.learning.precision, setup.generator.device),
         pool=options.pool,
         spectral_norm=options.spectral_norm,
-        layer_norm=options.layer_norm,
-        quiet_biases=options.QUIET_BIASES,
     )
+    return NetworkSpec(trunk, setup.nb_actions, options.noisy_std, options.layer_norm, options.QUIET_BIASES)
 
 
 class QLearningAgent(Agent):

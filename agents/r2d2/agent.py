@@ -90,15 +90,9 @@ class R2d2(SequenceAgent):
             )
         self.steps_per_update = round(most / options.samples_per_insert)
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
-        self.spec = ChunkSpec(
-            setup.learning.history_length,
-            options.burn_in,
-            length,
-            options.multi_step,
-            period,
-            length,
-            state=state_fields(options.lstm_size, setup.environment.action),
-        )
+        state = state_fields(options.lstm_size, setup.environment.action)
+        stack = setup.learning.history_length
+        self.spec = ChunkSpec(stack, options.burn_in, length, options.multi_step, period, length, state=state)
         build = partial(RecurrentDuellingNetwork, sizes, options.hidden_size, setup.nb_actions)
         self.network = build().to(self._device)
         self.core = self.network.core

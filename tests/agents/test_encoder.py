@@ -115,7 +115,7 @@ def test_each_kind_goes_through_a_trunk_of_its_own(sizes: tuple[int, int], learn
     encoder = Encoder(EncoderSpec(SCENE, sizes[1], "deep", 7, torch.bfloat16, learns))
     encoder(obs).sum().backward()
     assert encoder.update_bytes(4, 2) > obs[0].numel()
-    network = DuellingNetwork(NetworkSpec(SCENE, sizes[1], 4, 8, 0.1, "deep"), outputs=1)
+    network = DuellingNetwork(NetworkSpec(EncoderSpec(SCENE, sizes[1], "deep", 8), 4, 0.1), outputs=1)
     assert network.features(obs).shape == (sizes[0], network.nb_features)
     torch.autograd.grad(network.features(obs).sum(), list(network._trunk[0].parameters()))  # all have one
 
@@ -131,7 +131,7 @@ def test_a_picture_smaller_than_what_an_architecture_looks_at_is_refused(archite
 
 @every_trunk
 def test_value_agents_take_every_trunk_and_name_the_published_ones(architecture: str) -> None:
-    network = DuellingNetwork(NetworkSpec(FIELDS["colours"], S, 4, 8, 0.1, architecture), outputs=1)
+    network = DuellingNetwork(NetworkSpec(EncoderSpec(FIELDS["colours"], S, architecture, 8), 4, 0.1), outputs=1)
     names = {name.partition(".")[0] for name, _ in network.named_parameters() if not name.startswith("fcnoisy")}
     published = {"canonical": {"conv1", "conv2", "conv3"}, "data-efficient": {"conv1", "conv2"}}
     assert names == published.get(architecture, {"trunk"})
@@ -180,5 +180,5 @@ def test_a_map_of_symbols_is_seen_as_what_is_learned_of_each(architecture: str, 
     table = trunk.symbols.embedding.weight
     maps = [table[plane.long().clamp(max=199)].permute(0, 3, 1, 2) for plane in obs.flatten(1, 2).unbind(1)]
     torch.testing.assert_close(trunk(obs), trunk.body(torch.cat(maps, 1)).flatten(1), rtol=1e-4, atol=1e-5)
-    network = DuellingNetwork(NetworkSpec(field, S, 4, 8, 0.1, architecture), outputs=1)
+    network = DuellingNetwork(NetworkSpec(EncoderSpec(field, S, architecture, 8), 4, 0.1), outputs=1)
     assert any(name.endswith("symbols.embedding.weight") for name in network.state_dict())

@@ -12,6 +12,7 @@ from rainbow_iqn_apex.agents.networks.duelling import (
     NoisyLinear,
     QuantileNetwork,
 )
+from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
@@ -30,7 +31,9 @@ def test_noisy_layers_start_as_the_interface_says(quiet: bool, count: int) -> No
 
 def test_without_deviation_a_network_is_plain() -> None:
     # Mutations: draw all the same; learn the deviations.
-    plain, noisy = (DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, std), outputs=4) for std in (0.0, 0.1))
+    plain, noisy = (
+        DuellingNetwork(NetworkSpec(EncoderSpec(VECTOR, 2, "canonical", 11), 3, std), outputs=4) for std in (0.0, 0.1)
+    )
     noisy.load_state_dict(plain.state_dict())  # its deviations are 0 now
     generator = torch.Generator().manual_seed(0)
     state = generator.get_state()
@@ -55,8 +58,8 @@ def gradient_of(network: torch.nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("architecture", PUBLISHED)
 def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, observation: Field) -> None:
     torch.manual_seed(0)
-    exact = QuantileNetwork(NetworkSpec(observation, 4, 18, 64, 0.5, architecture), 16)
-    coarse = QuantileNetwork(NetworkSpec(observation, 4, 18, 64, 0.5, architecture, torch.bfloat16), 16)
+    exact = QuantileNetwork(NetworkSpec(EncoderSpec(observation, 4, architecture, 64), 18, 0.5), 16)
+    coarse = QuantileNetwork(NetworkSpec(EncoderSpec(observation, 4, architecture, 64, torch.bfloat16), 18, 0.5), 16)
     coarse.load_state_dict(exact.state_dict())
     obs, taus = torch.randint(0, 256, (8, 4, *observation.shape), dtype=torch.uint8), torch.rand(3, 8)
     gradients = []

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, NetworkSpec, QuantileNetwork, Weights
+from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array
 
@@ -20,7 +21,7 @@ Network = TypeVar("Network", QuantileNetwork, CategoricalNetwork)
 
 def made(kind: type[Network], numbers: int, precision: torch.dtype = torch.float32) -> Network:
     """Make a network with noise, whose norms have scales and shifts that differ."""
-    network = kind(NetworkSpec(FIELD, 2, A, H, 0.5, precision=precision, layer_norm=True), numbers)
+    network = kind(NetworkSpec(EncoderSpec(FIELD, 2, "canonical", H, precision), A, 0.5, layer_norm=True), numbers)
     draw = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in network.norms.parameters():
