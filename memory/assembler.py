@@ -106,7 +106,7 @@ class Assembler:
         del self._rows[:dropped]
 
     def _begins_stack(self, place: int) -> bool:
-        """Tell whether a row of the window ends the first full stack of this window, or of a later one."""
+        """Return whether a row of the window ends the first full stack of this window, or of a later one."""
         later, rest = divmod(place - self.spec.stack + 1, self.spec.period)
         return bool(self.spec.state) and later >= 0 and not rest
 
@@ -124,19 +124,18 @@ class Assembler:
     def restore(self, arrays: Arrays, fields: dict[str, Field] | None = None) -> None:
         """Go on where `snapshot` was taken; raises ValueError for rows that are not of these `fields`, if given."""
         padding, count = (int(value) for value in arrays["counters"])
-        states = section(arrays, "state.")  # those saved before commit a6e8b7b2 are of each row
+        states = section(arrays, "state.")
         rows = {name: array for name, array in arrays.items() if name != "counters" and name[:6] != "state."}
         if not (0 <= padding <= self.spec.prefix and 0 <= count < self.spec.window - padding):
             raise ValueError(f"a window of {count} rows and {padding} before them")
-        known = [place - padding for place in range(padding, padding + count) if self._begins_stack(place)]
-        states = {name: array[known] if array.shape[:1] == (count,) else array for name, array in states.items()}
+        known = sum(self._begins_stack(place) for place in range(padding, padding + count))
         wanted = {name: ((count, *field.shape), field.dtype) for name, field in (fields or {}).items()}
-        of_states = {name: ((len(known), *field.shape), field.dtype) for name, field in self.spec.state}
+        of_states = {name: ((known, *field.shape), field.dtype) for name, field in self.spec.state}
         if (count and wanted and forms(rows) != wanted) or ((known or states) and forms(states) != of_states):
             raise ValueError("the rows of an unfinished window are of another kind")
         self._padding = padding
         self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]
-        self._states = [{name: np.asarray(array[i]) for name, array in states.items()} for i in range(len(known))]
+        self._states = [{name: np.asarray(array[i]) for name, array in states.items()} for i in range(known)]
 
 
 def _stacked(rows: list[Arrays]) -> Arrays:

@@ -122,17 +122,6 @@ def test_states_of_another_kind_are_refused(wrong: dict[str, Array | None]) -> N
     make_assembler(spec).restore(assembler.snapshot())
 
 
-def test_states_of_each_row_which_older_releases_saved_are_read() -> None:
-    spec, stream = SPECS["r2d2"], random_rows(np.random.default_rng(2), 60, 1)
-    assembler, successor = make_assembler(spec), make_assembler(spec)
-    for row in stream[:23]:
-        assembler.add(*row)
-    saved = assembler.snapshot()
-    states = np.stack([state["memory"] for *_, state in stream[23 - saved["counters"][1] : 23]])
-    successor.restore(saved | {"state.memory": states})
-    check_same_future(assembler, successor, stream[23:])
-
-
 def check_same_future(one: Assembler, other: Assembler, stream: list[Moment]) -> None:
     for moment in stream:
         a, b = one.add(*moment), other.add(*moment)
