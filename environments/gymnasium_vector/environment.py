@@ -73,8 +73,8 @@ class Returned:
 class MadeVector:
     """A vector environment of `count` environments; raises ValueError, in one line, if it cannot be made or played.
 
-    `reset` seeds it. A vector entry point with an argument `seed` gets `seed` instead, for a vector like EnvPool's,
-    whose seed is fixed when it is made: a new seed needs a new vector.
+    `reset` seeds it. A vector entry point with an argument `seed` gets the seed instead, for a vector like EnvPool's,
+    whose seed is fixed when it is made: a new seed needs a new vector. `seed` is that of the first reset.
     """
 
     def __init__(self, settings: EnvironmentSettings, count: int, seed: int) -> None:
@@ -82,21 +82,28 @@ class MadeVector:
         self.count = count
         if settings.render or settings.record:
             raise RuntimeError(f"{self.name} is a vector environment, which draws nothing")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about packages that will change: who starts a run cannot help that
-            self._vector, self.is_seeded = _make(self.name, count, seed)
-            self.space = self._vector.single_observation_space
-            actions = self._vector.single_action_space
+        self._open(seed)
+        self._unused_seed: int | None = seed  # of a vector that has not played yet
         mode = self._vector.metadata.get("autoreset_mode")
         if mode not in _MODES:
             raise ValueError(f"{self.name} cannot be played: expected autoreset NEXT_STEP or SAME_STEP, got {mode}")
         self.same_step = mode == AutoresetMode.SAME_STEP
-        self.exchange = Exchange(self.name, self.space, actions, count=count)
+        self.exchange = Exchange(self.name, self.space, self._vector.single_action_space, count=count)
         self.spec = self.exchange.spec
+
+    def _open(self, seed: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about packages that will change: who starts a run cannot help that
+            self._vector, self._is_seeded = _make(self.name, self.count, seed)
+            self.space = self._vector.single_observation_space
 
     def reset(self, seed: int) -> list[Array]:
         """Begin anew everywhere, and return what each shows."""
-        obs = reset(self._vector, None if self.is_seeded else seed, self.name)
+        if self._is_seeded and seed != self._unused_seed:
+            self.close()
+            self._open(seed)
+        self._unused_seed = None
+        obs = reset(self._vector, None if self._is_seeded else seed, self.name)
         return [self.exchange.shown(_one(self.space, obs, env)) for env in range(self.count)]
 
     def step(self, actions: Any) -> Returned:
@@ -165,15 +172,11 @@ class GymnasiumVectorEnvironment(ReplayedEnvironment):
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         super().__init__(settings.env.partition(":")[2], seed)
-        self._settings = settings
         self._made = MadeVector(settings, 1, 0)
         self.spec = self._made.spec
 
     def begin(self, seed: int) -> Row:
         """Begin the episode that a seed decides."""
-        if self._made.is_seeded:
-            self._made.close()
-            self._made = MadeVector(self._settings, 1, seed)
         return first_row(self._made.reset(seed)[0])
 
     def play(self, action: int | Array) -> Row:
@@ -206,11 +209,9 @@ class GymnasiumVector(Vector):
     is_divisible = False
 
     def __init__(self, settings: EnvironmentSettings, seed: int, count: int) -> None:
-        self._settings = settings
         self._seed = seed % 2**63
         self._starts = 0
         self._made = MadeVector(settings, count, self._drawn(1))
-        self._is_new = True
         self._first: list[Row] = []  # of episodes that begin after the LAST rows of a restored state
         super().__init__(self._made.spec, [1] * count)
 
@@ -222,13 +223,8 @@ class GymnasiumVector(Vector):
 
     def _begin(self) -> list[Row]:
         self._starts += 1
-        seed = self._drawn(self._starts)
-        if self._made.is_seeded and not self._is_new:
-            self._made.close()
-            self._made = MadeVector(self._settings, self.count, seed)
-        self._is_new = False
         self._scores = [EpisodeScore(1) for _ in range(self.count)]
-        return list(map(first_row, self._made.reset(seed)))
+        return list(map(first_row, self._made.reset(self._drawn(self._starts))))
 
     def _drawn(self, start: int) -> int:
         """Return the seed of a start, of 31 bits: simulators written in C accept no more."""
