@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.buffer import Buffer, Checkpoint, check_checkpoint, oldest_of
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features
+from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features, Measure
 from rainbow_iqn_apex.memory.mixture.pool import Pool, WaitingLine
 from rainbow_iqn_apex.memory.mixture.spec import (
     ELITE,
@@ -37,10 +37,10 @@ _MOST = 2**62  # of any number
 class Mixture(Buffer):
     """Buffer whose batches are mixed of several tables; a batch has the queue's sequences first, then table by table.
 
-    `queue_capacity` counts rows, as a queue's does. `generator` draws the samples and lives on `device`. The caller
-    sets `features.measure` before the first batch where a table is attentive or elite: it computes the present features
-    [rows, B, F] of sequences, from the first row with a full stack on. Raises ValueError for a batch size whose shares
-    are no whole numbers, and for chunks without recorded features where a table is elite.
+    `queue_capacity` counts rows, as a queue's does. `generator` draws the samples and lives on `device`. `measure`
+    computes the present features [rows, B, F] of sequences, from the first row with a full stack on; attentive and
+    elite tables need it. Raises ValueError for a batch size whose shares are no whole numbers, and for chunks without
+    recorded features where a table is elite.
 
     A batch counts as given until `learned` or `put_back` has been called with it; a checkpoint leaves it out.
     """
@@ -56,6 +56,7 @@ class Mixture(Buffer):
         *,
         queue_capacity: int,
         settings: Sampling,
+        measure: Measure | None = None,
     ) -> None:
         self._mix = tuple(sorted(mix, key=lambda part: part.table != QUEUE))
         fresh = counts(self._mix, batch_size)[0]
@@ -74,7 +75,7 @@ class Mixture(Buffer):
         self._sampled: Tensor | None = None  # insertions before each replayed sequence of the newest batch
         self._pool = Pool(spec, environment, most_chunks(mix, self.slots, settings), device)
         self._queue = WaitingLine(self._pool, self.slots)
-        self.features = Features(self._pool, settings)
+        self.features = Features(self._pool, settings, measure)
         self._tables = [make_table(part, self._pool, generator, self.features, settings) for part in self._mix[1:]]
         self._prioritised = next((table for table in self._tables if isinstance(table, PrioritisedTable)), None)
         self._elite = next((table for table in self._tables if isinstance(table, EliteTable)), None)

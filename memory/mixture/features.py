@@ -70,10 +70,10 @@ def distance(name: str, reference: Tensor, present: Tensor, learnable: Tensor, p
 
 
 class Features:
-    """Distances of a pool's sequences, by a `measure` that the owner sets before the first is asked for."""
+    """Distances of a pool's sequences, by `measure`, which computes the present features."""
 
-    def __init__(self, pool: Pool, settings: Sampling) -> None:
-        self.measure: Measure | None = None
+    def __init__(self, pool: Pool, settings: Sampling, measure: Measure | None) -> None:
+        self.measure = measure
         self._pool = pool
         self._settings = settings
         self._middle = slice(pool.spec.prefix, pool.spec.prefix + pool.spec.length)

@@ -73,22 +73,32 @@ def make_buffer(
     args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator, world: World = ALONE
 ) -> Buffer:
     """Make the buffer that the agent needs, on the generator's device; `memory_capacity` as `capacity` returns it."""
-    rows, place = args.memory_capacity, generator.device
+    rows = args.memory_capacity
     if agent.buffer == "replay":
-        start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
-        least = world.least if world.size > 1 else None
         return Replay(
-            agent.spec, environment, rows, generator, place,
-            learn_start=start, priority_weight=weights, least_of_all=least, new_at_largest=agent.new_at_largest,
-        )  # fmt: skip
+            agent.spec,
+            environment,
+            rows,
+            generator,
+            generator.device,
+            learn_start=args.learn_start,
+            priority_weight=(args.priority_weight, args.final_priority_weight),
+            least_of_all=world.least if world.size > 1 else None,
+            new_at_largest=agent.new_at_largest,
+        )
     if (mixing := agent.mixing) is None:
-        return Queue(agent.spec, rows, args.update_size, generator, place)
-    mixture = Mixture(
-        agent.spec, environment, mixing.mix, args.batch_size, generator, place,
-        queue_capacity=rows, settings=mixing.sampling,
-    )  # fmt: skip
-    mixture.features.measure = mixing.measure
-    return mixture
+        return Queue(agent.spec, rows, args.update_size, generator, generator.device)
+    return Mixture(
+        agent.spec,
+        environment,
+        mixing.mix,
+        args.batch_size,
+        generator,
+        generator.device,
+        queue_capacity=rows,
+        settings=mixing.sampling,
+        measure=mixing.measure,
+    )
 
 
 def held(args: Args, agent: Learnable) -> Held:
