@@ -77,7 +77,8 @@ def update_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> 
     A mixture measures sequences before its batch is chosen; where batches are prepared ahead, a thread does so while
     the agent computes, and all these batches are held.
     """
-    spec, mixing = agent.spec, agent.mixing
+    spec = agent.spec
+    mixing = agent.mixing
     size = args.update_size or -(-args.memory_capacity // spec.period)
     batch = size * chunk_bytes(spec, environment) * spec.sample_window // spec.window
     update = batch + agent.update_bytes(size)
@@ -91,9 +92,14 @@ def update_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> 
 
 
 def check_learner(
-    args: Args, agent: Learnable, environment: EnvironmentSpec, place: torch.device, client: Client, kept: int,
+    args: Args,
+    agent: Learnable,
+    environment: EnvironmentSpec,
+    place: torch.device,
+    client: Client,
+    kept: int,
     learners: int = 1,
-) -> None:  # fmt: skip
+) -> None:
     """Print what the run needs; raises UserError if there is less and --force is not given.
 
     `place` is where the buffer's chunks will be, `kept` how many snapshots of weights alone the run leaves. Each of

@@ -80,8 +80,8 @@ class LearnerGauges:
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._updates = 0
         self._first = progress.T_actors
-        self._played, self._updated = (Rate(RATE_S) for _ in range(2))
-        self._learned = Rate(REMAINING_S)
+        self._updated = Rate(RATE_S)
+        self.measure_anew()
         self._slow: Reading = Reading({})
         self._next_slow = 0.0
 
@@ -97,7 +97,8 @@ class LearnerGauges:
 
     def measure_anew(self) -> None:
         """Let speeds be those from here on."""
-        self._played, self._learned = Rate(RATE_S), Rate(REMAINING_S)
+        self._played = Rate(RATE_S)
+        self._learned = Rate(REMAINING_S)
 
     def means(self) -> dict[str, float]:
         """Return `summary` of the newest updates' metrics."""
@@ -117,15 +118,16 @@ class LearnerGauges:
         return Reading(values, self._slow.histograms)
 
     def _speeds(self) -> dict[str, float]:
-        progress, repeat = self._progress, self._results.action_repeat
-        played, trained = progress.T_actors, progress.T_learner
+        repeat = self._results.action_repeat
+        played = self._progress.T_actors
+        trained = self._progress.T_learner
         values = {
             "time/total_timesteps": played,
             "time/frames": played * repeat,
             "time/progress": min(1.0, trained / self._args.T_max),
             "train/timesteps": trained,
             "train/n_updates": self._updates,
-            "train/version": progress.round,
+            "train/version": self._progress.round,
         }
         if (steps := self._played.per_second(played)) is not None:
             values |= {"time/steps_per_second": steps, "time/fps": steps * repeat}
@@ -136,13 +138,13 @@ class LearnerGauges:
         return values
 
     def _buffered(self) -> dict[str, float]:
-        buffer, args = self._buffer, self._args
-        if not args.own.MAX_POLICY_LAG:  # a round passes through, and nothing is held
+        buffer = self._buffer
+        if not self._args.own.MAX_POLICY_LAG:  # a round passes through, and nothing is held
             return {}
         held = buffer.chunks * buffer.spec.period
         values = {"buffer/rows": buffer.steps * self._learners, "buffer/fill": min(1.0, held / buffer.capacity)}
         if inserted := self._progress.T_actors - self._first:
-            batch = args.batch_size * buffer.spec.sample_length
+            batch = self._args.batch_size * buffer.spec.sample_length
             values["buffer/samples_per_insert"] = self._updates * batch / inserted
         return values
 
@@ -186,14 +188,19 @@ class Summary:
     """Measures a learner over the last minutes of lines, as its experience comes in rounds."""
 
     def __init__(
-        self, args: Args, progress: Progress, log: TrainingLog, action_repeat: int,
+        self,
+        args: Args,
+        progress: Progress,
+        log: TrainingLog,
+        action_repeat: int,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._args = args
         self._progress = progress
         self._log = log
         self._action_repeat = action_repeat
-        self._played, self._trained = Rate(RATE_S, clock), Rate(REMAINING_S, clock)
+        self._played = Rate(RATE_S, clock)
+        self._trained = Rate(REMAINING_S, clock)
         self._is_measured = False
 
     def measure(self) -> None:
@@ -209,8 +216,8 @@ class Summary:
     def _pace(self) -> str:
         played, trained = self._speeds()
         left = (self._args.T_max - self._progress.T_learner) / trained if trained else math.inf
-        steps, frames = formats.rate(played), formats.rate(played * self._action_repeat)
-        return f", {steps} steps/s, {frames} frames/s, {formats.duration(left)} left"
+        frames = formats.rate(played * self._action_repeat)
+        return f", {formats.rate(played)} steps/s, {frames} frames/s, {formats.duration(left)} left"
 
     def _speeds(self) -> tuple[float, float]:
         """Return the agent steps per second that are played, and those that are trained on."""
@@ -219,7 +226,8 @@ class Summary:
 
     def result(self) -> str:
         """Return the line with which a learner ends: the score, where its plot is, and how to evaluate the agent."""
-        args, folder = self._args, caller_path(self._args.path_to_results)
+        args = self._args
+        folder = caller_path(args.path_to_results)
         named = {name for name in ("agent",) if ":" in args.agent} | (args.given & {"env", "game", *RULES})
         command = command_line.compose(
             "test_multiple_seed.py",

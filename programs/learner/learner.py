@@ -46,8 +46,8 @@ class Learner:
         self._clock = LoopClock(*PARTS)
         self._pace = make_pace(run.args, agent, buffer, run.limiter, run.progress, run.world.size)
         self._ingest = Ingest(run, buffer, self._pace, decode, self._clock)
-        device, is_alone = agent.generator.device, run.world.size == 1
-        self._trainer = make_trainer(agent, buffer, batch_size, device, self._clock, alone=is_alone)
+        device = agent.generator.device
+        self._trainer = make_trainer(agent, buffer, batch_size, device, self._clock, alone=run.world.size == 1)
         self._divergence = DivergenceCheck(agent.model)
         self._is_on_cpu = device.type == "cpu"
         self.events = EventLog()

@@ -156,11 +156,12 @@ def _run(args: Args, share: Args, world: World, place: Place, stop: threading.Ev
             return
         learner, watch = made
         if learner.lead:
-            run_id, settings = learner_client.keys.run_id, _settings_in_use(args, place.device)
-            feeder = held.enter_context(closing(make_feeder(args, client, run_id, settings)))
+            settings = _settings_in_use(args, place.device)
+            feeder = held.enter_context(closing(make_feeder(args, client, learner_client.keys.run_id, settings)))
             draw = held.enter_context(drawn(lambda report: process_picture(report, args.name, args.described)))
-            store, read = learner_client.reports(), learner.lead.gauges.read
-            held.enter_context(Reporter(store, "learner", 0, read, learner.events, feeder.observe, draw))
+            store = learner_client.reports()
+            gauges = learner.lead.gauges
+            held.enter_context(Reporter(store, "learner", 0, gauges.read, learner.events, feeder.observe, draw))
             held.enter_context(own_inference(args))
         held.enter_context(watch)  # it ends first, as the other ranks leave while the inference server still ends
         learner.run()
@@ -240,26 +241,27 @@ def _make_agent(args: Args, world: World, place: Place) -> Agent:
 
 def _take_lead(run: Run, device: torch.device, saved: SavedRun | None) -> None:
     """Write on rank 0 that the run starts, and let the other ranks read from then on."""
-    args, client, results, run_id = run.args, run.client, run.results, run.progress.run_id
-    if results:
-        results.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
-        if saved and (changes := describe_changes(results.settings_path, args)):
+    client = run.client
+    if results := run.results:
+        results.begin(present_start(_settings_in_use(run.args, device)), afresh=saved is None)
+        if saved and (changes := describe_changes(results.settings_path, run.args)):
             print(changes, flush=True)
-        write_settings(results.settings_path, args)
+        write_settings(results.settings_path, run.args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0
-        client.lead(run_id, run.limiter.crews, afresh=saved is None, saves=saves, played=results.played)
+        crews = run.limiter.crews
+        client.lead(run.progress.run_id, crews, afresh=saved is None, saves=saves, played=results.played)
     recorded = (client.record.t_learner, client.record.t_actors) if results else (0, 0)
     recorded = run.world.exchange(recorded, tuple[int, int])[0]
     if not results:
-        client.follow(run_id, *recorded)
+        client.follow(run.progress.run_id, *recorded)
 
 
 def _describe(run: Run, agent: Agent, place: str) -> None:
     """Print what the preset sets, which options the agent does not use, and what is expected of the run."""
-    args, world = run.args, run.world
+    args = run.args
     if not run.results:
-        print(f"Learner {world.rank} of {world.size} of run {args.name!r} on {place}", flush=True)
+        print(f"Learner {run.world.rank} of {run.world.size} of run {args.name!r} on {place}", flush=True)
         return
     if (name := args.preset) != "paper":
         preset = preset_of(name, type(args.own), pictures=args.sees_pictures, capacity=args.memory_capacity)
@@ -448,7 +450,8 @@ def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
 
     Other settings would not fit the run's experience and its actors' states.
     """
-    before, now = saved.settings, args.shared
+    before = saved.settings
+    now = args.shared
     free = {"T_max", "nb_actor", "rainbow_only" if "agent" in before else ""} | args.own.UNUSED
     errors = [
         f"{flag_of(name)}: was {before[name]!r} when {short_path(saved.path)} was saved, is {now[name]!r}; resume with "

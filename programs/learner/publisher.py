@@ -39,7 +39,8 @@ class Publisher:
 
         Even after an error there will be a packet of this version, so that a checkpoint can hold it.
         """
-        last, weights = self._sending, self._model.published()
+        last = self._sending
+        weights = self._model.published()
         if self._stream:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         self._sending = self._thread.submit(self._send, version, weights)

@@ -165,7 +165,8 @@ class MixtureTrainer(EagerTrainer):
         return metrics
 
     def _shrink(self) -> bool:
-        before, now = self._batches.batch_size, self._batches.shrink()
+        before = self._batches.batch_size
+        now = self._batches.shrink()
         if now:
             print(f"Out of memory: batches have {now} sequences from now on, in the place of {before}", flush=True)
         return now is not None
@@ -195,7 +196,8 @@ class GraphRecorder:
 
     def record(self, work: Work) -> Work:
         """Return the graph's launch, whose results stand in the same memory each time."""
-        here, graph = torch.cuda.current_stream(self._device), torch.cuda.CUDAGraph()
+        here = torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
         drawn_from = [*self._generators, *_default_generators(self._device)]
         spare = [(generator, generator.clone_state()) for generator in drawn_from]
         for generator in self._generators:
@@ -234,7 +236,8 @@ class LearnedState:
                 self._compared[name] = [tensor for tensor in found if tensor.is_floating_point()]
                 others = [tensor for tensor in found if not tensor.is_floating_point()]
             self._others += others
-        self._before, self._others_before = self.copies(), [tensor.clone() for tensor in self._others]
+        self._before = self.copies()
+        self._others_before = [tensor.clone() for tensor in self._others]
         self._generators = [agent.generator, buffer.generator, *_default_generators(agent.generator.device)]
         self._drawn = [generator.get_state() for generator in self._generators]
 

@@ -68,9 +68,11 @@ class StepPace:
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
         self.note_loss()
-        played, trained = self._progress.T_actors, self._progress.T_learner
-        begins = not self._is_ahead() if trained else played >= self._args.learn_start  # a full replay may hold fewer
-        return self._buffer.ready() and begins
+        if not self._buffer.ready():
+            return False
+        if self._progress.T_learner == 0:  # a full replay may hold fewer steps than learn-start
+            return self._progress.T_actors >= self._args.learn_start
+        return not self._is_ahead()
 
     @property
     def awaited(self) -> str:
