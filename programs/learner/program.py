@@ -75,13 +75,17 @@ from rainbow_iqn_apex.saber.results.run_record import present_start
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
 
 
-class Place(NamedTuple):
-    """What a learner works with."""
+class Rank(NamedTuple):
+    """What one rank of a run works with."""
 
+    args: Args
+    share: Args  # settings of this rank's part of buffer and batch
+    world: World
     client: Client
     device: torch.device
     environment: EnvironmentSpec
     action_repeat: int
+    stop: threading.Event
 
 
 class Beginning(NamedTuple):
@@ -116,13 +120,13 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     share = share_of(args, world.size)
     check_same_settings(world, args)
     check_actors(args.env, args.game, args.nb_actor)
-    environment = look_at_entries(replace(args, render=False))
+    look = look_at_entries(replace(args, render=False))
     if world.rank == 0:
         for line in unsafe_settings(client):
             print(line, flush=True)
         check_own_inference(args)
-        warn_of_long_rows(environment.spec)
-    _run(args, share, world, Place(client, device, environment.spec, environment.action_repeat), stop)
+        warn_of_long_rows(look.spec)
+    _run(Rank(args, share, world, client, device, look.spec, look.action_repeat, stop))
     world.leave()
 
 
@@ -142,22 +146,22 @@ def check_same_settings(world: World, args: Args) -> None:
                 raise UserError(f"{flag_of(name)}: is {here}: start all learners with the same settings")
 
 
-def _run(args: Args, share: Args, world: World, place: Place, stop: threading.Event) -> None:
-    """Train with this rank's `share` of buffer and batch; rank 0 also holds the results folder."""
-    client = place.client
+def _run(rank: Rank) -> None:
+    """Train as one rank; rank 0 also holds the results folder."""
+    args = rank.args
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with ExitStack() as held:
-        learner_client = held.enter_context(make_learner_client(args, client, world))
+        learner_client = held.enter_context(_learner_client(rank))
         results = None
-        if world.rank == 0:
-            results = held.enter_context(ResultsFolder(args.path_to_results, args.task, place.action_repeat))
-        made = _make_learner(args, share, world, place, learner_client, results, stop)
+        if rank.world.rank == 0:
+            results = held.enter_context(ResultsFolder(args.path_to_results, args.task, rank.action_repeat))
+        made = _make_learner(rank, learner_client, results)
         if made is None:
             return
         learner, watch = made
         if learner.lead:
-            settings = _settings_in_use(args, place.device)
-            feeder = held.enter_context(closing(make_feeder(args, client, learner_client.keys.run_id, settings)))
+            settings = _settings_in_use(args, rank.device)
+            feeder = held.enter_context(closing(make_feeder(args, rank.client, learner_client.keys.run_id, settings)))
             draw = held.enter_context(drawn(lambda report: process_picture(report, args.name, args.described)))
             store = learner_client.reports()
             gauges = learner.lead.gauges
@@ -168,54 +172,48 @@ def _run(args: Args, share: Args, world: World, place: Place, stop: threading.Ev
 
 
 def _make_learner(
-    args: Args,
-    share: Args,
-    world: World,
-    place: Place,
-    learner_client: LearnerClient,
-    results: ResultsFolder | None,
-    stop: threading.Event,
+    rank: Rank, learner_client: LearnerClient, results: ResultsFolder | None
 ) -> tuple[Learner, RankWatch] | None:
     """Return a learner that begins or resumes the run, and what watches the other ranks; None if the run has finished.
 
     The checkpoint, which may take gigabytes, is not held any more afterwards.
     """
-    client, device, spec, _ = place
-    start = _start_leading(args, world, place, learner_client, results) if results else None
+    args = rank.args
+    world = rank.world
+    start = _start_leading(rank, learner_client, results) if results else None
     own = (learner_client.lease.token, start and start.beginning)
     opened = world.exchange(own, tuple[bytes, Beginning | None])
     if (beginning := opened[0][1]) is None:
         return None
-    watch = RankWatch(client, args.name, world.rank, [token for token, _ in opened])
-    saved, agent, _ = start or _start_following(args, world, place, beginning)
+    watch = RankWatch(rank.client, args.name, world.rank, [token for token, _ in opened])
+    saved, agent, _ = start or _start_following(rank, beginning)
     limiter = make_limiter(args, agent.spec, beginning.crews)
     kept = len(points_to_keep(args, results.action_repeat)) if results else 0
-    buffer = make_checked_buffer(args, share, world, place, agent, limiter, kept)
+    buffer = _make_buffer(rank, agent, limiter, kept)
     restore_agent(args, agent, saved)
-    is_stopping = world.sync(RoundState(is_stopping=stop.is_set())).is_stopping
+    is_stopping = world.sync(RoundState(is_stopping=rank.stop.is_set())).is_stopping
     if is_stopping and not saved:  # a resumed run is led for a moment even so, for its actors to leave
         raise Stopped
-    run = Run(args, learner_client, results, beginning.progress, limiter, stop, world)
-    _take_lead(run, device, saved)
-    decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
-    learner = Learner(run, agent, buffer, decode, learner_client.reports(), share.update_size)
+    run = Run(args, learner_client, results, beginning.progress, limiter, rank.stop, world)
+    _take_lead(run, rank.device, saved)
+    decode = MessageDecoder(agent.spec, rank.environment, args.nb_env_per_actor)
+    learner = Learner(run, agent, buffer, decode, learner_client.reports(), rank.share.update_size)
     if saved:
         with damage_named(saved.path):
             learner.resume(saved)
-    _describe(run, agent, f"{device}, {agent.buffer} on {buffer.device}" if results else str(device))
+    _describe(run, agent, f"{rank.device}, {agent.buffer} on {buffer.device}" if results else str(rank.device))
     return learner, watch
 
 
-def _start_leading(
-    args: Args, world: World, place: Place, learner_client: LearnerClient, results: ResultsFolder
-) -> _Start | None:
+def _start_leading(rank: Rank, learner_client: LearnerClient, results: ResultsFolder) -> _Start | None:
     """Find out where the run begins or resumes; None if it has finished."""
-    saved = _saved_run(args, results, world)
+    args = rank.args
+    saved = _saved_run(args, results, rank.world)
     if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
         print(f"Finished at T = {T} already; move what is in {short_path(results.folder)} away to start afresh")
         return None
     progress, known = _find_run(learner_client, saved)
-    agent = _make_agent(args, world, place)
+    agent = _make_agent(rank)
     check_of_others(args, agent)
     limiter = make_limiter(args, agent.spec, saved.crews if saved else ())
     if args.nb_actor != limiter.crews[-1].nb_actor:
@@ -223,20 +221,21 @@ def _start_leading(
     return _Start(saved, agent, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
 
 
-def _start_following(args: Args, world: World, place: Place, beginning: Beginning) -> _Start:
+def _start_following(rank: Rank, beginning: Beginning) -> _Start:
     """Begin where rank 0 begins or resumes the run."""
     saved = None
     if beginning.checkpoint:
-        path = args.path_to_results / beginning.checkpoint
-        saved = parse(path, snapshot.load(path, "--path-to-results", args.path_to_results))
-    agent = _make_agent(args, world, place)
-    agent.generator.manual_seed(derive_seed(args.seed, 0, world.rank))
+        folder = rank.args.path_to_results
+        path = folder / beginning.checkpoint
+        saved = parse(path, snapshot.load(path, "--path-to-results", folder))
+    agent = _make_agent(rank)
+    agent.generator.manual_seed(derive_seed(rank.args.seed, 0, rank.world.rank))
     return _Start(saved, agent, beginning)
 
 
-def _make_agent(args: Args, world: World, place: Place) -> Agent:
-    seed = derive_seed(args.seed, 0)
-    return make_agent(args, place.environment, place.device, learns=True, seed=seed, ranks=world)
+def _make_agent(rank: Rank) -> Agent:
+    seed = derive_seed(rank.args.seed, 0)
+    return make_agent(rank.args, rank.environment, rank.device, learns=True, seed=seed, ranks=rank.world)
 
 
 def _take_lead(run: Run, device: torch.device, saved: SavedRun | None) -> None:
@@ -282,21 +281,21 @@ def _describe(run: Run, agent: Agent, place: str) -> None:
     print(f"Learner of run {args.name!r} on {place}", flush=True)
 
 
-def make_learner_client(args: Args, client: Client, world: World) -> LearnerClient:
-    """Return this learner's end of the transport."""
+def _learner_client(rank: Rank) -> LearnerClient:
+    args = rank.args
     return LearnerClient(
-        client,
+        rank.client,
         args.name,
         args.shared,
         args.nb_actor,
         folder=args.path_to_results,
         abandon_other=args.abandon_other_run,
         command=partial(launch_command, args),
-        failure=partial(failure_of, client),
+        failure=partial(failure_of, rank.client),
         shards=args.redis_shards,
         replicas=args.redis_replicas,
-        rank=world.rank,
-        ranks=world.size,
+        rank=rank.world.rank,
+        ranks=rank.world.size,
     )
 
 
@@ -323,22 +322,22 @@ def check_of_others(args: Args, agent: Agent) -> None:
     snapshot.check_parts(agent)
 
 
-def make_checked_buffer(
-    args: Args, share: Args, world: World, place: Place, agent: Agent, limiter: RateLimiter, kept: int = 0
-) -> Buffer:
-    """Make the buffer of a learner's `share`; raises UserError where there is no room for what the learner needs.
+def _make_buffer(rank: Rank, agent: Agent, limiter: RateLimiter, kept: int) -> Buffer:
+    """Make the buffer of a rank's share; raises UserError where there is no room for what the learner needs.
 
     `kept` is the number of snapshots of weights alone that it leaves.
     """
-    sized = replace(share, memory_capacity=capacity(share, agent, limiter))
+    args = rank.args
+    world = rank.world
+    sized = replace(rank.share, memory_capacity=capacity(rank.share, agent, limiter))
     is_on_host = agent.buffer == "queue"  # only its batches go to the device
-    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, place.environment)
-    where = _replay_device(args, needed, place.device)
+    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, rank.environment)
+    where = _replay_device(args, needed, rank.device)
     held_on = torch.device("cpu") if is_on_host else where
-    budget.check_learner(sized, agent, place.environment, held_on, place.client, kept, world.size)
+    budget.check_learner(sized, agent, rank.environment, held_on, rank.client, kept, world.size)
     path = (args.seed, 3, world.rank) if world.rank else (args.seed, 3)
     generator = torch.Generator(where).manual_seed(derive_seed(*path))
-    return make_buffer(sized, agent, place.environment, generator, world)
+    return make_buffer(sized, agent, rank.environment, generator, world)
 
 
 def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:

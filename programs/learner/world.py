@@ -85,7 +85,7 @@ class World:
 
     def sync(self, state: RoundState) -> RoundState:
         """Return the merged state of all ranks."""
-        return merge(self.exchange(state, RoundState))
+        return state if self._group is None else merge(self.exchange(state, RoundState))
 
     def exchange(self, value: T, kind: type[T]) -> list[T]:
         """Return the value of each rank: anything that JSON can hold, of a `kind` that msgspec knows."""
