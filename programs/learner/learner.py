@@ -12,7 +12,6 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring.report import EventLog
@@ -33,9 +32,7 @@ _DONE = object()
 class Learner:
     """Round after round: rows in, updates, weights out. `batch_size` is that of this rank's part of an update."""
 
-    def __init__(
-        self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, store: ReportStore, batch_size: int | None
-    ) -> None:
+    def __init__(self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, batch_size: int | None) -> None:
         self._args = run.args
         self._client = run.client
         self._progress = run.progress
@@ -53,7 +50,7 @@ class Learner:
         self.events = EventLog()
         self.lead = None
         if run.world.rank == 0:
-            self.lead = Leading(run, agent, buffer, store, self._ingest, self._pace.most_steps, self._clock)
+            self.lead = Leading(run, agent, buffer, self._ingest, self._pace.most_steps, self._clock)
         publisher = self.lead.publisher if self.lead else None
         self._checkpointer = Checkpointer(run, agent, buffer, self._ingest, publisher, self._divergence, self.events)
         self._has_trained = False  # in this process
@@ -243,7 +240,6 @@ class Leading:
         run: Run,
         agent: Agent,
         buffer: Buffer,
-        store: ReportStore,
         ingest: Ingest,
         most_steps: int,
         clock: LoopClock,
@@ -256,7 +252,8 @@ class Leading:
         self._model = agent.model
         self.publisher = Publisher(agent.model, run.client)
         self.evaluations = make_evaluations(run, ingest.bound, most_steps)
-        self.gauges = LearnerGauges(run, buffer, store, ingest, clock)
+        self.store = run.client.reports()
+        self.gauges = LearnerGauges(run, buffer, self.store, ingest, clock)
         self._log, self._summary = self._new_log()
 
     def _new_log(self) -> tuple[IntervalLog, Summary]:

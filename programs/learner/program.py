@@ -163,9 +163,9 @@ def _run(rank: Rank) -> None:
             settings = _settings_in_use(args, rank.device)
             feeder = held.enter_context(closing(make_feeder(args, rank.client, learner_client.keys.run_id, settings)))
             draw = held.enter_context(drawn(lambda report: process_picture(report, args.name, args.described)))
-            store = learner_client.reports()
-            gauges = learner.lead.gauges
-            held.enter_context(Reporter(store, "learner", 0, gauges.read, learner.events, feeder.observe, draw))
+            lead = learner.lead
+            events = learner.events
+            held.enter_context(Reporter(lead.store, "learner", 0, lead.gauges.read, events, feeder.observe, draw))
             held.enter_context(own_inference(args))
         held.enter_context(watch)  # it ends first, as the other ranks leave while the inference server still ends
         learner.run()
@@ -197,7 +197,7 @@ def _make_learner(
     run = Run(args, learner_client, results, beginning.progress, limiter, rank.stop, world)
     _take_lead(run, rank.device, saved)
     decode = MessageDecoder(agent.spec, rank.environment, args.nb_env_per_actor)
-    learner = Learner(run, agent, buffer, decode, learner_client.reports(), rank.share.update_size)
+    learner = Learner(run, agent, buffer, decode, rank.share.update_size)
     if saved:
         with damage_named(saved.path):
             learner.resume(saved)
