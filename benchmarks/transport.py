@@ -28,14 +28,13 @@ from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.log import ExperienceReader
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from rainbow_iqn_apex.programs.process import prepare_processor
 
 _COMMIT = 4  # chunks of a commit
@@ -122,7 +121,7 @@ def _take_in(replay: Replay, system: System, seconds: float) -> float:
     start, chunks, next_report = time.monotonic(), 0, 0.0
     while (now := time.monotonic()) < end:
         inbox.wait(WaitReporter("the writers"))
-        for chunk_id, message, _ in inbox.take_all():
+        for chunk_id, message in inbox.take_all():
             if isinstance(message, Chunk):
                 chunks += 1
                 replay.add(chunk_id, message)
@@ -150,8 +149,8 @@ def _running(writers: int, games: int) -> Iterator[System]:
         client = stack.enter_context(closing(connect("127.0.0.1", server.port)))
         learner = stack.enter_context(LearnerClient(client, _NAME, {}, writers))
         learner.lead(_RUN)
-        decode = MessageDecoder(SPEC, ATARI, nb_env=1)
-        inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
+        schema = actor_messages(SPEC, ATARI, nb_env=1)
+        inbox = stack.enter_context(closing(learner.inbox(schema, threading.Event())))
         learner.write_progress("running", 0, 0, inbox.read)
         _start_writers(stack, writers, games, server.port)
         yield System(writers, learner, inbox)

@@ -107,11 +107,6 @@ class RateLimiter:
         crew = self.crew_of(round_)
         return crew.first_step + (round_ - crew.first_round) * self.round_steps(round_)
 
-    def round_of(self, steps: int) -> int:
-        """Return the last round that begins at or before so many agent steps over all actors, in lockstep."""
-        crew = next((crew for crew in reversed(self.crews) if crew.first_step <= steps), self.crews[0])
-        return crew.first_round + (steps - crew.first_step) // self.round_steps(crew.first_round)
-
     def joining_round(self, actor: int) -> int:
         """Return the round from which on an actor is in every crew, in lockstep."""
         absent = [crew.first_round for crew in self.crews if crew.nb_actor <= actor]

@@ -4,13 +4,15 @@ A stream begins with Joined(round), then brings chunks and finished episodes, an
 All messages of an actor are in one ordered log, so none overtakes another, and a restart reads the same order again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from rainbow_iqn_apex.common.schema import Counted, parse
+from rainbow_iqn_apex.common.schema import Counted, parse, parse_record
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec, check_played
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.rows import section
 from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError
 
@@ -91,3 +93,39 @@ def _chunk(packet: Packet) -> Chunk:
         state=section(packet.arrays, "state."),
         priorities=packet.arrays.get("priorities"),
     )
+
+
+class ChunkSchema(NamedTuple):
+    """What the chunks of a run's actors must look like."""
+
+    spec: ChunkSpec
+    fields: dict[str, Field]  # of their rows
+    action: ActionSpec
+
+
+@dataclass(frozen=True)
+class MessageSchema:
+    """What the messages of a stream must look like, so that the learner can use all that `decode` lets pass."""
+
+    max_payload: int = 0  # bytes
+    chunk: ChunkSchema | None = None  # None: any chunk
+    record: Any = None  # dataclass of an episode's record; None: any record
+    added: Record = field(default_factory=dict)  # what the learner adds to a record
+    nb_env: int | None = None  # environments of an actor; None: any number
+    episodes_only: bool = False
+
+    def decode(self, data: bytes) -> Message:
+        """Decode a message; raises ValueError for one that does not fit."""
+        message = decode_message(data, self.max_payload)
+        if self.episodes_only and not isinstance(message, Episode):
+            raise ValueError("an evaluation actor sends episodes alone")
+        if isinstance(message, Chunk) and self.chunk:
+            self._check_env(message.env)
+            check_played(message, *self.chunk)
+        elif isinstance(message, Episode) and self.record:
+            self._check_env(parse_record(message.record | self.added, self.record).env)
+        return message
+
+    def _check_env(self, env: int) -> None:
+        if self.nb_env is not None and env >= self.nb_env:
+            raise ValueError(f"an environment beyond the {self.nb_env} of an actor")

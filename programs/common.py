@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.checkout import Code, present
@@ -23,7 +22,7 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.leases import LEARNER, this_host
 from rainbow_iqn_apex.memory.broker.record import RunStatus
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.reports import FAILED, Commands, ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -35,7 +34,6 @@ from rainbow_iqn_apex.options.environment_names import option_of
 
 # Ends that are no failure of the actor's; where its lease is lost, the report is its successor's.
 _IN_ORDER = (Stopped, UserError, BrokerError, LeaseLostError)
-_FAILED = "failed ("  # begins the event
 _LONG_ROW = 4096  # numbers: a grey picture of 64 x 64
 
 
@@ -47,6 +45,11 @@ def launch_command(args: Args, id_actor: int) -> str:
     given = {name: args.get(name) for name in named if name in args.given - own - args.file_keys.keys()}
     program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})
     return command_line.compose(program, number | given)
+
+
+def launch_commands(args: Args) -> Commands:
+    """Return the commands that start the processes of this run."""
+    return Commands(launch_command(args, LEARNER), launch_command(args, 0))
 
 
 def connect_to_redis(args: Args, stop: threading.Event) -> Client:
@@ -64,7 +67,7 @@ def run_keys(args: Args, run: RunStatus) -> Keys:
 def joined(args: Args, stop: threading.Event, role: Role, number: int) -> Iterator[tuple[Client, RunStatus]]:
     """Wait for the learner's run of these settings; let all see why this process of the run has failed, if it has."""
     client = connect_to_redis(args, stop)
-    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
+    run = wait_for_run(client, args.name, args.shared, stop, launch_commands(args))
     keys = replace(run_keys(args, run), evaluation=role == "evaluation actor", inference=role == "inference server")
     with failure_reported(client, keys, role, number):
         yield client, run
@@ -81,22 +84,13 @@ def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Ite
     except (Exception, SystemExit) as error:  # the latter by somebody's environment
         now = time.time()
         told = name_exit(error) if isinstance(error, SystemExit) else name_error(error)
-        failed = Event(now, f"{_FAILED}{told})", is_alarm=True)
+        failed = Event(now, f"{FAILED}{told})", is_alarm=True)
         with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
             own = Report(role, number, this_host(), os.getpid(), began, now, ended=True)
             last = _read(store, number) or own
             events = (*(event for event in last.events if not event.is_alarm), failed)
             store.write(number, encode(replace(own, values=last.values, histograms=last.histograms, events=events)))
         raise
-
-
-def failure_of(client: Client, keys: Keys, actor: int) -> str:
-    """Return how an actor has failed, empty if it has not, or Redis does not answer."""
-    with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
-        report = _read(store, actor)
-        events = report.events if report and report.ended else ()
-        return next((event.text for event in events if event.text.startswith(_FAILED)), "")
-    return ""
 
 
 def _read(store: ReportStore, actor: int) -> Report | None:

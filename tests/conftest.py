@@ -24,7 +24,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from rainbow_iqn_apex.memory import replay
-from rainbow_iqn_apex.memory.broker import run_client, stream_reader
+from rainbow_iqn_apex.memory.broker import log, run_client
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.ring import Ring
@@ -269,7 +269,7 @@ def own_client(own_server: RedisServer) -> Iterator[Client]:
 @pytest.fixture
 def short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a reader that waits for messages, and an actor that waits for the learner, soon see that they shall stop."""
-    for module in (stream_reader, run_client):
+    for module in (log, run_client):
         monkeypatch.setattr(module, "BLOCK_MS", 30)
 
 

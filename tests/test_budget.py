@@ -28,7 +28,7 @@ from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner import budget, buffers
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
 from tests.refusals.chunks import zeros_of
@@ -122,7 +122,7 @@ def test_a_chunk_with_the_state_of_a_large_network_is_read() -> None:
     # Mutation: count the rows alone.
     spec = ChunkSpec(1, 0, 4, 1, 4, 4, state=(("h", Field((40_000,), "float32")),), prioritised=False)
     state = {"h": np.random.default_rng(1).random(40_000, np.float32)}  # which no compression makes smaller
-    message = MessageDecoder(spec, CARTPOLE, nb_env=1)(
+    message = actor_messages(spec, CARTPOLE, nb_env=1).decode(
         encode_message(Chunk(0, 0, zeros_of(spec, CARTPOLE), state, None))
     )
     assert isinstance(message, Chunk) and np.array_equal(message.state["h"], state["h"])

@@ -7,19 +7,16 @@ from typing import Any, NamedTuple, cast
 
 from rainbow_iqn_apex.common.errors import DamagedError, RunError
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import Client, believed
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, is_fresh
+from rainbow_iqn_apex.memory.broker.leases import is_fresh
+from rainbow_iqn_apex.memory.broker.log import round_in
 from rainbow_iqn_apex.memory.broker.record import whole_number
+from rainbow_iqn_apex.memory.broker.reports import MissingProcesses
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, read_leader
 from rainbow_iqn_apex.memory.broker.scripts import (
-    MAX_SEQUENCE,
     Commit,
-    NumberTakenError,
     Scripts,
-    last_sequence,
-    sequence_of,
 )
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.messages import Message, encode_message
@@ -36,7 +33,7 @@ class Saved(NamedTuple):
     @property
     def round(self) -> int:
         """Return the round that the actor plays next; raises WireError for a state that does not hold it."""
-        return round_in(self.state, MAX_SEQUENCE).number
+        return round_in(self.state).number
 
 
 class ActorClient(RunClient):
@@ -47,15 +44,32 @@ class ActorClient(RunClient):
     """
 
     def __init__(
-        self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
-        *, evaluation: bool = False, expected: ExpectedActors | None = None, break_stale: bool = False, shards: int = 1,
+        self,
+        client: Client,
+        name: str,
+        run_id: str,
+        actor: int,
+        stop: threading.Event,
+        crews: tuple[Crew, ...] = (),
+        *,
+        evaluation: bool = False,
+        missing: MissingProcesses | None = None,
+        break_stale: bool = False,
+        shards: int = 1,
         replicas: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         keys = Keys(name, run_id, evaluation, shards).beside(actor)
         super().__init__(
-            client, keys, actor, stop, crews, own_number="--id-eval-actor" if evaluation else "--id-actor",
-            expected=expected, break_stale=break_stale, replicas=replicas,
-        )  # fmt: skip
+            client,
+            keys,
+            actor,
+            stop,
+            crews,
+            own_number="--id-eval-actor" if evaluation else "--id-actor",
+            missing=missing,
+            break_stale=break_stale,
+            replicas=replicas,
+        )
         self.actor = actor
         self._scripts = Scripts(client)
         self.sequence = 0  # of the last message
@@ -87,13 +101,11 @@ class ActorClient(RunClient):
         Any other actor joins anew, and gives its messages the numbers after the lost ones.
         """
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
-        read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
-        known = min(self._count(sequence or b"0"), max(newest, read))  # another client wrote a greater one
-        self.sequence = known
-        is_whole = newest >= read  # else the state is older than what the learner goes on from
+        known = self.sequence = self._count(sequence or b"0")
+        is_whole = known >= self._read()  # else the state is older than what the learner goes on from
         if state is None or not repeats:
             self.pass_read()
-        if state is None or sequence is None or not (is_whole or repeats):
+        if state is None or not (is_whole or repeats):
             return None
         return Saved(cast(bytes, state), known)
 
@@ -125,46 +137,23 @@ class ActorClient(RunClient):
         """Append a commit, after those that Redis has lost, and return the commit with its final numbers."""
         try:
             known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=allow_gap)
-        except NumberTakenError as taken:
-            if taken.last > MAX_SEQUENCE // 2:  # below that, the learner takes all messages numbered from there on
-                raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
-            print(f"Going on with the next number: {taken}", flush=True)
-            return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
         except RunError:
             self.record()  # raises RunOver if the learner has left, or leads another run
             raise
-        if known is not None:
+        if known is None:
+            self.sequence = commit.last
+            return commit
+        if known < commit.first:
             self._send_again(known)
             return self._append(commit, allow_gap=True)
-        self.sequence = commit.last
-        return commit
+        log = self.keys.log(self.actor)
+        print(f"Going on with the next number: another client has written message {known} to {log}", flush=True)
+        return self._append(commit._replace(first=known + 1), allow_gap=True)
 
     def _send_again(self, known: int) -> None:
         print(f"Redis holds the messages of {self.title} up to {known} of {self.sequence}: sending again", flush=True)
-        known = max(known, self._trimmed())
         lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.last > known]
         self._kept = deque([kept for kept in self._kept if kept[1].last <= known] + lost)
-
-    def _trimmed(self) -> int:
-        """Return the number up to which the learner has read this actor's messages and trimmed the log.
-
-        If another client has made the number in the state smaller, these look lost. Sent again they would count twice.
-        """
-        log: Any = self._client.xread({self.keys.log(self.actor): "0-0"}, count=1)
-        return min(self._read(), sequence_of(log[0][1][0][0]) - 1) if log else 0
-
-    def _known(self) -> int:
-        """Return the number of this actor's last message that Redis holds.
-
-        The log gives the number; where others have added to the log, the number stored with the state does.
-        """
-        log = self.keys.log(self.actor)
-        self._client.xread({log: "$"}, count=1)  # returns nothing, but raises RunError if the key holds no stream
-        stored = self._client.hget(self.keys.state(self.actor), "sequence")
-        if stored == b"%d" % self.sequence and self._client.exists(log):  # nearly always so, and cheap for Redis
-            return self.sequence
-        newest = last_sequence(self._client, log)
-        return newest if newest <= self.sequence else self._count(stored or b"0")
 
     def unread(self) -> int:
         """Return how many messages of this actor the learner has not read yet."""
@@ -180,5 +169,7 @@ class ActorClient(RunClient):
     def pause(self, waiting: WaitReporter) -> None:
         """Send again what Redis has lost, beside what `RunClient` does while it waits."""
         super().pause(waiting)
-        if self._kept and self._kept[-1][1].last > (known := self._known()):
-            self._send_again(known)
+        if self._kept:
+            known = self._count(self._client.hget(self.keys.state(self.actor), "sequence") or b"0")
+            if known < self._kept[-1][1].last:
+                self._send_again(known)

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 _OF_A_RUN = re.compile(  # keys behind a tag; other names may begin with that, and whatever follows there
     rb"([\w-]{1,64}):(?:inference:|evaluation:)?"
     rb"(?:versions|weights:[01]|actors|learner:report|actor:(?:film:\w+|secret)|"
-    rb"(?:log|state|actor|quarantine):\d+(?::report|:view)?)"
+    rb"(?:log|state|actor):\d+(?::report|:view)?)"
 )
 
 _EVERYWHERE = frozenset((b"*", b"0.0.0.0", b"::", b"::*"))  # in the setting `bind`

@@ -1,6 +1,7 @@
 """Connect to the Redis server, try commands again, and give them up in time."""
 
 import math
+import random
 import re
 import sys
 import threading
@@ -8,10 +9,10 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import redis
-from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from rainbow_iqn_apex.common import waiting
@@ -27,71 +28,6 @@ from rainbow_iqn_apex.memory.broker.server_errors import (
     trouble_of,
     unpatched,
 )
-
-_MOST_REFUSAL = 200  # bytes of an error that is quoted
-_TICK_S = 0.5  # from a request to stop until a command under way heeds it
-
-
-class _Away(Protocol):
-    @property
-    def over(self) -> bool:
-        """Whether a command has been tried for long enough."""
-
-    def receive(self, count: int) -> None:
-        """Count bytes of a reply."""
-
-
-class TimedSocket:
-    """A socket that gives up a command in time.
-
-    The timeout of a plain socket begins anew with every byte, and does not heed a request to stop.
-    """
-
-    def __init__(self, plain: Any, away: _Away) -> None:
-        self._plain = plain
-        self._away = away
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
-
-    def recv_into(self, buffer: Any) -> int:
-        """Read some bytes; raises TimeoutError when none come in time, or ReplyTooLargeError."""
-        count = self._in_time(self._plain.recv_into, buffer)
-        self._away.receive(count)
-        return count
-
-    def sendall(self, data: bytes) -> None:
-        """Send all bytes; raises as `recv_into`, or OSError with the reason of a server that closes the connection."""
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._in_time(self._plain.send, rest) :]
-        except (ConnectionResetError, BrokenPipeError) as error:
-            raise OSError(error.errno, f"{error.strerror} {self._refusal()}".strip()) from error
-
-    def _refusal(self) -> str:
-        """Return the error that the server has sent before it closed the connection; empty for none."""
-        with suppress(OSError):
-            self._plain.settimeout(0)
-            answer: bytes = self._plain.recv(_MOST_REFUSAL)
-            return answer.partition(b"\r")[0].decode("ascii", "replace") if answer.startswith(b"-") else ""
-        return ""
-
-    def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
-        """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""
-        timeout = self._plain.gettimeout()
-        left = math.inf if timeout is None else timeout
-        try:
-            while not self._away.over and left > 0:
-                self._plain.settimeout(min(left, _TICK_S))
-                left -= _TICK_S
-                with suppress(TimeoutError):
-                    return transfer(data)
-                waiting.be_late()
-            raise TimeoutError
-        finally:
-            self._plain.settimeout(timeout)
-
 
 BrokerError: Final = redis.RedisError
 Argument = str | bytes | int  # of a command
@@ -110,6 +46,9 @@ _PROBE_S = 10.0  # for the first answer of a server
 ASIDE_S = 2.0  # for a command of a connection that gives up at once
 _REPAIR_S = 10.0  # between two requests to write a file again
 _DOUBTED = 2  # times that the same question is asked again, as bits of question or answer may have been flipped
+_SILENT_S = 3.0  # of a connection to a process that shall stop, until another connection is tried
+_MOST_REFUSAL = 200  # bytes of an error that is quoted
+_TICK_S = 0.5  # from a request to stop until a command under way heeds it
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 
 
@@ -161,11 +100,25 @@ class Client(redis.Redis):
         """Send a command; raises BrokerError if the server refuses the command, for whatever reason."""
         self.away.begin()
         with waiting.waiting("the Redis server"):
-            return self._send(args, {})
+            return self._send_until_connected(args, {})
 
     def _send(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Send a command, and return the reply."""
         return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def _send_until_connected(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Send a command until a connection lasts for it.
+
+        Where one connection has broken, or does not answer any more, the idle ones lead nowhere either: the server may
+        have been started again, or its address may belong to another machine now.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._send(args, options)
+            except CONNECTION_ERRORS as error:
+                self.leave_connections()
+                time.sleep(self.away.delay(failures := failures + 1, error))
 
     def replies_up_to(self, most: int) -> AbstractContextManager[None]:
         """Take no reply of more than `most` bytes in this thread; a larger one raises ReplyTooLargeError."""
@@ -176,13 +129,10 @@ class Client(redis.Redis):
 
         A server in trouble refuses a script as a whole, so a script can be tried again.
         """
-        closed = refused = 0
+        refused = 0
         while True:
             try:
-                return self._send(args, options)
-            except CONNECTION_ERRORS:
-                # redis-py tries again by itself, except for a connection that closes just after it has opened.
-                time.sleep(self.away.compute(closed := closed + 1))
+                return self._send_until_connected(args, options)
             except redis.ResponseError as error:
                 how = trouble_of(error)  # which is waited for, and so needs no doubt
                 if not how and refused < _DOUBTED and not isinstance(error, NoScriptError):
@@ -278,20 +228,16 @@ def send_together(client: redis.Redis, commands: Sequence[tuple[tuple[Any, ...],
     return list(pipe.execute(raise_on_error=False))
 
 
-class Away(ExponentialWithJitterBackoff):
-    """Waits between tries of a command; ends them in time, or soon after the process is asked to stop."""
+class Away:
+    """Time that a command has while its server is away: its tries end then, or soon after a request to stop."""
 
     def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
-        super().__init__(cap=2.0, base=0.02)
         self._stop = stop
         self._stopping = math.inf  # when a command first noticed that the process shall stop
         self._seconds = seconds
         self._began = threading.local()
         self.next_repair = math.inf  # when servers may be asked to write their files again: a learner asks them
         self.given_up = False  # whether a command was given up, and none has been answered since
-
-    def __deepcopy__(self, _: object) -> "Away":
-        return self  # redis-py copies this for every connection, and all of them heed the same stop
 
     @property
     def seconds(self) -> float:
@@ -305,6 +251,14 @@ class Away(ExponentialWithJitterBackoff):
         if self._stop.is_set():
             self._stopping = min(self._stopping, now)
         return now > min(began + getattr(self._began, "seconds", 0.0), max(began, self._stopping) + _STOP_S)
+
+    def is_silent(self, seconds: float) -> bool:
+        """Return whether a connection that has been silent for so long is to be given up for another one.
+
+        A process that shall stop may meet one that has led nowhere for long. Its command's time is for two tries.
+        """
+        first = not getattr(self._began, "failed", False)
+        return first and seconds >= _SILENT_S and self._stop.is_set()
 
     def begin(self) -> None:
         """Note that a command begins in this thread; after one that was given up, a command is tried only briefly."""
@@ -342,15 +296,15 @@ class Away(ExponentialWithJitterBackoff):
             raise RunError(f"the Redis server {how}, and this process shall stop")
         raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
 
-    def compute(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures."""
+    def delay(self, failures: int, error: Exception) -> float:
+        """Return the seconds to wait after so many failures, the last one by this error; raises as `check`."""
         waiting.be_late()
         if not (self.over and self._began.why):  # a later failure has the lack of time as its cause
-            self._began.why = sys.exception()
+            self._began.why = error
         if how := trouble_of(self._began.why):
             waiting.instead(f"the Redis server, which {how}")
         self.check(f"{how}, and start again what has stopped" if how else f"stays away: {self._began.why}")
-        return super().compute(failures)
+        return min(2.0, random.random() * 0.02 * 2.0 ** min(failures, 10))
 
     def greet(self, connection: Any) -> None:
         """Set up a connection that has just been made, and read a reply.
@@ -369,6 +323,58 @@ class Away(ExponentialWithJitterBackoff):
         self.greet(connection)
         connection.send_command("READONLY", check_health=False)
         connection.read_response()
+
+
+class TimedSocket:
+    """A socket that gives up a command in time.
+
+    The timeout of a plain socket begins anew with every byte, and does not heed a request to stop.
+    """
+
+    def __init__(self, plain: Any, away: Away) -> None:
+        self._plain = plain
+        self._away = away
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def recv_into(self, buffer: Any) -> int:
+        """Read some bytes; raises TimeoutError when none come in time, or ReplyTooLargeError."""
+        count = self._in_time(self._plain.recv_into, buffer)
+        self._away.receive(count)
+        return count
+
+    def sendall(self, data: bytes) -> None:
+        """Send all bytes; raises as `recv_into`, or OSError with the reason of a server that closes the connection."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._in_time(self._plain.send, rest) :]
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise OSError(error.errno, f"{error.strerror} {self._refusal()}".strip()) from error
+
+    def _refusal(self) -> str:
+        """Return the error that the server has sent before it closed the connection; empty for none."""
+        with suppress(OSError):
+            self._plain.settimeout(0)
+            answer: bytes = self._plain.recv(_MOST_REFUSAL)
+            return answer.partition(b"\r")[0].decode("ascii", "replace") if answer.startswith(b"-") else ""
+        return ""
+
+    def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
+        """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""
+        timeout = self._plain.gettimeout()
+        most, waited = (math.inf if timeout is None else timeout), 0.0
+        try:
+            while not self._away.over and waited < most and not self._away.is_silent(waited):
+                self._plain.settimeout(min(most - waited, _TICK_S))
+                waited += _TICK_S
+                with suppress(TimeoutError):
+                    return transfer(data)
+                waiting.be_late()
+            raise TimeoutError
+        finally:
+            self._plain.settimeout(timeout)
 
 
 @cache
@@ -413,7 +419,7 @@ def connect(
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
     _print_hole(where, unpatched(server, tls=access.tls is not None))
     away = Away(stop, away_s)
-    connected = _open(Client, host, port, access, away.greet, Retry(away, -1), _SOCKET_TIMEOUT_S)
+    connected = open_once(Client, host, port, access, away)
     connected.away, connected.stop, connected.where = away, stop, where
     connected.mode = str(server.get("redis_mode", server.get("server_mode")))
     connected.aside = lambda: open_aside(host, port, access)

@@ -18,13 +18,12 @@ With several shards the following have the tag of a shard, but for the learner's
     riqx:{name}:<id>:log:<actor>    stream of the actor's messages, entry id = sequence number
     riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
     riqx:{name}:<id>:actor:<actor>  lease of the actor
-    riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
     riqx:{name}:<id>:actor:<actor>:report  what the actor last reported of itself, see reports.py
     riqx:{name}:<id>:learner:report        and the learner
-    riqx:{name}:<id>:actor:<actor>:view    what the actor sees, while a channel of that name has listeners, see views.py
-    riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
+    riqx:{name}:<id>:actor:<actor>:view    what the actor sees, while a channel of that name has listeners, see reports
+    riqx:{name}:<id>:evaluation:...      actors, log, state and actor again, of the evaluation actors
     riqx:{name}:<id>:inference:...       actors and actor again, of the inference servers, see inference_servers.py
-    riqx:{name}:<id>:evaluation:actor:film:<place>  film of the best or the newest evaluation episode, see films.py
+    riqx:{name}:<id>:evaluation:actor:film:<place>  film of the best or the newest evaluation episode, see reports.py
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
 Redis 6.2 are used, and none that touches the keys of others.
@@ -173,12 +172,3 @@ class Keys:
     def film(self, place: str) -> str:
         """Film of the best or the newest episode; it begins as a lease does, whose right covers it."""
         return f"{self._group}actor:film:{place}"
-
-    def quarantine(self, actor: int) -> str:
-        """Stream of an actor's messages that could not be read."""
-        return self._of("quarantine", actor)
-
-
-def every_actor(_actor: int) -> bool:
-    """Return that an actor is read, whatever its number is."""
-    return True

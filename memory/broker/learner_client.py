@@ -3,7 +3,6 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +11,11 @@ from typing import Any, NamedTuple
 from rainbow_iqn_apex.common.checkout import present
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
-from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
 from rainbow_iqn_apex.memory.broker.admin import forget_run, forget_strays, rewrite_file
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, Lease, no_failure, plain_command
+from rainbow_iqn_apex.memory.broker.leases import Lease
+from rainbow_iqn_apex.memory.broker.log import READ_AHEAD, ExperienceReader, RoundUnderWay, round_under_way
 from rainbow_iqn_apex.memory.broker.record import (
     Owner,
     RunStatus,
@@ -25,14 +23,12 @@ from rainbow_iqn_apex.memory.broker.record import (
     read_record,
     read_run,
     record_fields,
-    register_anew,
     server_id,
 )
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.reports import PLAIN_COMMANDS, Commands, MissingProcesses, ReportStore
 from rainbow_iqn_apex.memory.broker.scripts import Scripts, newest_version
-from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.limiter import Crew
+from rainbow_iqn_apex.memory.messages import MessageSchema
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 
 
@@ -57,20 +53,29 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` and `failure` are as in `ExpectedActors`. With `replicas`, those serve the weights. Of
-    `ranks` learners of the run, this is number `rank`: it reads the actors with number mod `ranks` = `rank`. Number 0
-    leads, and alone writes; the others `follow`.
+    `abandon_other`. Lines about waits name the `commands` of missing actors. With `replicas`, those serve the weights.
+    Of `ranks` learners of the run, this is number `rank`: it reads the actors with number mod `ranks` = `rank`. Number
+    0 leads, and alone writes; the others `follow`.
     """
 
     keys: Keys
     record: RunStatus  # as last written; its `t_actors` is the most that it has ever held
 
     def __init__(
-        self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
-        folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
-        failure: Callable[[Keys, int], str] = no_failure, shards: int = 1, replicas: bool = False, rank: int = 0,
+        self,
+        client: Client,
+        name: str,
+        settings: dict[str, Any],
+        nb_actor: int,
+        *,
+        folder: Path = Path(),
+        abandon_other: bool = False,
+        commands: Commands = PLAIN_COMMANDS,
+        shards: int = 1,
+        replicas: bool = False,
+        rank: int = 0,
         ranks: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client = client
         self._shards, self._replicas = shards, replicas
         self._name = name
@@ -80,7 +85,7 @@ class LearnerClient:
         self._owner = Owner.of(folder)
         self._code = present()
         self._abandon_other = abandon_other
-        self._command, self._failure = command, failure
+        self._commands = commands
         self._rank, self._ranks = rank, ranks
         self._saves = 0  # checkpoints of the run
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
@@ -172,14 +177,19 @@ class LearnerClient:
         reached = (own.t_learner, own.t_actors) if own else (0, played)  # its actors go on meanwhile, and read it here
         self._saves = max(saves, own.saves) if own else saves
         self.record = RunStatus(
-            run_id, "starting", self._settings, *reached, crews, owner=self._owner, saves=self._saves,
-            leader=self.lease.token, written=int(time.time()), code=self._code,
-        )  # fmt: skip
+            run_id,
+            "starting",
+            self._settings,
+            *reached,
+            crews,
+            owner=self._owner,
+            saves=self._saves,
+            leader=self.lease.token,
+            written=int(time.time()),
+            code=self._code,
+        )
         others = self._take_over()
         rewrite_file(self._client)  # the server may have been started again while no learner ran
-        for keys in self.keys.every_shard():
-            for group in (keys, replace(keys, evaluation=True)):
-                register_anew(self._client, group, self.lease.token)
         for other in others.values():
             print(f"Deleting the experience of the other run {self._name!r}, of {other.whose}", flush=True)
             forget_run(self._client, self._name, other.run_id)
@@ -211,52 +221,61 @@ class LearnerClient:
         mine = (actor for actor in range(self._nb_actor) if keys.holds(actor))
         self._scripts.trim(known, self.lease.token, dict.fromkeys(mine, 0))
 
-    def follow(self, run_id: str, recorded_learner: int, recorded_steps: int) -> None:
-        """Take part in this run, which another learner leads; its record has held so many agent steps."""
+    def follow(self, run_id: str) -> None:
+        """Take part in this run, which another learner leads."""
         self.keys = self._keys_of(run_id)
-        self.record = RunStatus(run_id, "starting", self._settings, recorded_learner, recorded_steps)
+        self.record = RunStatus(run_id, "starting", self._settings, 0, 0)
 
-    def _owns(self, actor: int) -> bool:
-        return actor % self._ranks == self._rank
+    def missing(self) -> MissingProcesses:
+        """Return what names the actors of this learner that are not running."""
+        own = range(self._rank, self._nb_actor, self._ranks)
+        return MissingProcesses(self._client, self.keys, own, self._commands)
 
     def inbox(
-        self, decode: Decoder, stop: threading.Event, bound: Callable[[], ProgressBound], *,
-        known: int = 0, joining: bool = False, ahead: int = READ_AHEAD, clock: LoopClock | None = None,
-    ) -> ExperienceReader:  # fmt: skip
-        """Return a reader of the actors' messages within `bound`.
+        self,
+        schema: MessageSchema,
+        stop: threading.Event,
+        *,
+        known: int = 0,
+        joining: bool = False,
+        ahead: int = READ_AHEAD,
+        clock: LoopClock | None = None,
+    ) -> ExperienceReader:
+        """Return a reader of the actors' messages; the arguments are as in `ExperienceReader`."""
+        return ExperienceReader(
+            self._client,
+            self.keys,
+            self._nb_actor,
+            schema,
+            stop,
+            missing=self.missing(),
+            known=known,
+            joining=joining,
+            rank=self._rank,
+            ranks=self._ranks,
+            ahead=ahead,
+            clock=clock,
+        )
 
-        Logs of actors 0 to `known` - 1 are read, also of actors that have left. With `joining`, actors of other numbers
-        are followed, too. At most `ahead` messages are read before they are taken. `clock` is as in `ExperienceReader`.
-        """
-        more: dict[str, Any] = {"absent": self.absent, "bound": bound, "known": known, "joining": joining}
-        more |= {"ahead": ahead, "clock": clock, "owns": self._owns}
-        return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, **more)
-
-    def evaluation_inbox(self, decode: Decoder, stop: threading.Event) -> ExperienceReader:
+    def evaluation_inbox(self, schema: MessageSchema, stop: threading.Event) -> ExperienceReader:
         """Return a reader of the evaluation actors' messages, whatever their numbers are and whenever they come."""
-        return ExperienceReader(self._client, self._evaluation_keys, 0, decode, stop, joining=True)
+        return ExperienceReader(self._client, self._evaluation_keys, 0, schema, stop, joining=True)
 
     @property
     def _evaluation_keys(self) -> Keys:
         return replace(self.keys, evaluation=True)
 
-    def absent(self) -> str:
-        """Return the end of a line about waiting: which actors are not running."""
-        names = (self._nb_actor, self._command, self._failure, self._owns)
-        return ExpectedActors(self._client, self.keys, *names).absent_actors()
-
-    def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
+    def rounds_under_way(self, run_id: str, nb_actor: int) -> tuple[int, dict[int, RoundUnderWay]]:
         """Return the newest round whose weights are published, and the round of each actor that has a state.
 
-        Reads the states of actors 0 to `nb_actor` - 1. This run has written no round beyond `most`: an actor with one
-        is left out, and the newest round is at most `most`.
+        Reads the states of actors 0 to `nb_actor` - 1.
         """
         keys, playing = self._keys_of(run_id), {}
         for actor in range(nb_actor):
             with suppress(WireError):
-                if round_ := round_under_way(self._client, keys, actor, most):
+                if round_ := round_under_way(self._client, keys, actor):
                     playing[actor] = round_
-        return min(max(self._newest_versions(keys)), most), playing
+        return max(self._newest_versions(keys)), playing
 
     def _newest_versions(self, keys: Keys) -> list[int]:
         """Return the newest version that is published, by shard: a killed learner may have left some behind."""
@@ -320,7 +339,7 @@ class LearnerClient:
             newest = max(self.packets, default=-1)
             known = self._newest_versions(self.keys) if self.packets else [newest]
             places = [shard.weights(version) for shard in self.keys.every_shard() for version in self.packets]
-            if not all(map(self._client.exists, places)) or known != [newest] * len(known):
+            if not all(map(self._client.exists, places)) or min(known) < newest:
                 self._publish(self.packets)
             if min(known) < newest:  # a server has been started again
                 rewrite_file(self._client)

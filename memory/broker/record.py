@@ -19,7 +19,7 @@ from rainbow_iqn_apex.memory.broker.admin import keys_from
 from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.leases import MAX_HOST, is_moment, local_time, printable, this_host
-from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES, Scripts
+from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
@@ -249,9 +249,6 @@ def find_runs(client: Aside) -> Runs:
     return Runs(valid, len(records) - len(valid))
 
 
-_END = b"18446744073709551615-18446744073709551615"  # the greatest id
-
-
 class Registered(NamedTuple):
     """The actors that have a log, and the position in their stream after which others will come."""
 
@@ -259,26 +256,15 @@ class Registered(NamedTuple):
     position: bytes
 
 
-def registered_actors(client: Client, keys: Keys) -> Registered:
-    """Read the stream of actors to its end; ignore entries with numbers that no actor of ours can have."""
-    scripts, actors, position = Scripts(client), set(), b"0-0"
-    while found := scripts.read({keys.actors: position}, READ_BYTES):
-        entries = found[0][1]
-        actors |= {number for entry in entries if (number := actor_number(entry.data)) is not None}
-        position = entries[-1].id
-    return Registered(actors, position)
+def registered_actors(client: Client | Aside, keys: Keys) -> Registered:
+    """Read the stream to which each actor adds its number with its first message."""
+    with client.replies_up_to(READ_BYTES):
+        reply: Any = client.xread({keys.actors: "0-0"})
+    entries = reply[0][1] if reply else []
+    numbers = {actor_number(fields.get(b"actor", b"")) for _, fields in entries}
+    return Registered({number for number in numbers if number is not None}, entries[-1][0] if entries else b"0-0")
 
 
 def actor_number(text: bytes) -> int | None:
     """Parse an actor's number as an actor writes it; None for anything else."""
     return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
-
-
-def register_anew(client: Client, keys: Keys, token: bytes) -> None:
-    """Write the stream of actors anew if no new actor could come, for the learner with this lease.
-
-    Another client may have added an entry with an id after which Redis gives no other.
-    """
-    scripts = Scripts(client)
-    if scripts.passed({keys.actors: _END})[keys.actors] == _END:
-        scripts.enlist(keys, token, sorted(registered_actors(client, keys).actors))

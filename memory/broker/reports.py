@@ -1,15 +1,22 @@
-"""Where processes keep their reports in Redis, and how others read them: one string a process, over and over.
+"""What processes report of themselves in Redis: reports, views, films of evaluations, and which of them are missing.
 
-A report may be lost at any time. So reports use a connection of their own that gives up at once: a process never waits
-for one, and never ends for one.
+A report is one string a process, written over and over. It may be lost at any time, as may a view or a film. So they
+use a connection of their own that gives up at once: a process never waits for one, and never ends for one.
+
+An actor writes what it sees, its view, only while a client listens to the channel of that name. So a client without the
+right to write can ask for views, and nobody needs the right to publish. Of films there is one string each for the best
+and the newest evaluation episode of a run.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Set
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Sequence, Set
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
+from rainbow_iqn_apex.common.schema import parse, parse_json
 from rainbow_iqn_apex.memory.broker.connection import (
     Argument,
     Aside,
@@ -19,13 +26,15 @@ from rainbow_iqn_apex.memory.broker.connection import (
     ResponseError,
 )
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.record import actor_number
+from rainbow_iqn_apex.memory.broker.leases import printable
+from rainbow_iqn_apex.memory.broker.record import registered_actors
 from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES, sequence_of
-from rainbow_iqn_apex.memory.broker.server_errors import is_wrong_type
-from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 VIEW_S = 5  # a view is kept: the actor replaces it each second
+FAILED = "failed ("  # begins the event in the report of an actor that has failed
 _KEPT_S = 24 * 3600  # for people who look for a process that is gone
+_MOST_BYTES = 1 << 16  # of a report
+_MOST_NAMED = 8
 
 
 class ServerUse(NamedTuple):
@@ -44,13 +53,19 @@ class RawReport(NamedTuple):
     age: float  # seconds since it was written, by the clock of the server alone
 
 
-def content_of(reply: Any) -> Any:
-    """Return a reply, None of a key of another type, which another client has written; raises what else is an error."""
-    if not isinstance(reply, BrokerError):
-        return reply
-    if is_wrong_type(reply):
-        return None
-    raise reply
+class _End(Struct):
+    """The fields of a report that show how its process has ended."""
+
+    ended: bool = False
+    events: list[tuple[float, str, bool]] = []
+
+
+def _batch(client: Aside, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+    """Send commands together; return their replies, or raise the first error among them."""
+    replies = client.batch(commands)
+    if error := next((reply for reply in replies if isinstance(reply, BrokerError)), None):
+        raise error
+    return replies
 
 
 def _fullness(memory: dict[str, int]) -> tuple[float, int]:
@@ -102,30 +117,26 @@ class ReportStore:
         return any(listeners for _, listeners in rest[0])
 
     def read(self, actors: Iterable[int | None], most: int) -> dict[int | None, RawReport]:
-        """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails.
-
-        A key of another type than ours, which another client has written, counts as no report.
-        """
+        """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails."""
         wanted = list(actors)
         keys = [self._key(actor) for actor in wanted]
         commands = [command for key in keys for command in (("GETRANGE", key, 0, most), ("PTTL", key))]
-        replies = [content_of(reply) for reply in self._client.batch(commands)]
+        replies = _batch(self._client, commands)
         found = zip(wanted, replies[::2], replies[1::2], strict=True)
         return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
 
+    def failure(self, actor: int) -> str:
+        """Return how an actor has failed, empty if it has not, or Redis does not answer."""
+        with suppress(BrokerError, ValueError):
+            if found := self.read([actor], _MOST_BYTES).get(actor):
+                end = parse(parse_json(found.data), _End)
+                texts = [printable(text) for _, text, _ in end.events if end.ended]
+                return next((text for text in texts if text.startswith(FAILED)), "")
+        return ""
+
     def registered(self) -> set[int]:
         """Return the actors that have sent a message; raises BrokerError if that fails."""
-        most, shards = 2 * MAX_ACTORS // self._keys.shards, self._keys.every_shard()
-        streams = [self._entries(keys.actors, most) for keys in shards]
-        texts = [fields.get(b"actor", b"") for entries in streams for _, found in entries for _, fields in found]
-        return {number for text in texts if (number := actor_number(text)) is not None}
-
-    def _entries(self, key: str, count: int) -> Any:
-        """Return the oldest entries of a stream; none where others have written too large ones."""
-        with suppress(ReplyTooLargeError), self._client.replies_up_to(READ_BYTES):
-            found: Any = self._client.xread({key: "0-0"}, count=count)
-            return found
-        return []
+        return set[int]().union(*(registered_actors(self._client, keys).actors for keys in self._keys.every_shard()))
 
     def server(self, received: dict[int, int]) -> ServerUse:
         """Return what the server holds; `received` has, by actor, the number of the last message that was read.
@@ -145,14 +156,11 @@ class ReportStore:
         """
         logs = {actor: log for actor in actors if (log := self._log(actor))}
         fields = [("HGET", self._keys.beside(actor).run, self._keys.read_field(actor)) for actor in logs]
-        reads = [content_of(read) for read in self._client.batch(fields)] if fields else []
+        reads = _batch(self._client, fields) if fields else []
         return {actor for (actor, log), read in zip(logs.items(), reads, strict=True) if _is_cut_off(read, log)}
 
     def _log(self, actor: int) -> dict[str, Any] | None:
-        """Return what the server holds of an actor's log: none before its first message, or without the right to ask.
-
-        The reply has two of the log's entries: there is none either where others have written too large ones.
-        """
+        """Return what the server holds of an actor's log, two of its entries included; None without a right."""
         with suppress(ResponseError, ReplyTooLargeError), self._client.replies_up_to(2 * READ_BYTES):
             found: dict[str, Any] = self._client.xinfo_stream(self._keys.log(actor))
             return found
@@ -206,9 +214,9 @@ class ViewListener:
         except ReplyTooLargeError as error:
             raise BrokerError(f"a message of more than {most} bytes") from error
         channels = sorted(self._channels)
-        replies = self._client.batch([("GETRANGE", channel, 0, most - 1) for channel in channels]) if channels else []
-        views = {channel: content_of(reply) for channel, reply in zip(channels, replies, strict=True)}
-        found = {channel: view for channel, view in views.items() if view and view != self._seen.get(channel)}
+        replies = _batch(self._client, [("GETRANGE", channel, 0, most - 1) for channel in channels]) if channels else []
+        views = zip(channels, replies, strict=True)
+        found = {channel: view for channel, view in views if view and view != self._seen.get(channel)}
         self._seen |= found
         return found
 
@@ -251,19 +259,64 @@ class FilmStore:
         self._keys = Keys(name, run_id, evaluation=True)
 
     def write(self, place: str, film: bytes) -> None:
-        """Replace the film of this place, whatever its key holds; raises BrokerError if that fails."""
+        """Replace the film of this place; raises BrokerError if that fails."""
         self._client.set(self._keys.film(place), film)
 
     def read(self, places: Iterable[str], most: int) -> dict[str, bytes]:
-        """Return the first `most` bytes of the films that there are; raises BrokerError without an answer.
-
-        A key of another type than ours, which another client has written, counts as no film.
-        """
+        """Return the first `most` bytes of the films that there are; raises BrokerError without an answer."""
         wanted = list(places)
-        replies = self._client.batch([("GETRANGE", self._keys.film(place), 0, most - 1) for place in wanted])
-        return {place: data for place, reply in zip(wanted, replies, strict=True) if (data := content_of(reply))}
+        replies = _batch(self._client, [("GETRANGE", self._keys.film(place), 0, most - 1) for place in wanted])
+        return {place: data for place, data in zip(wanted, replies, strict=True) if data}
 
     def close(self) -> None:
         """Close the connection."""
         with suppress(BrokerError):
             self._client.close()
+
+
+class Commands(NamedTuple):
+    """The commands that start the processes of a run; the actors' is that of actor 0."""
+
+    learner: str = "python launch_learner.py"
+    actor_0: str = "python launch_actor.py --id-actor 0"
+
+    def actor(self, number: int) -> str:
+        """Return the command that starts an actor."""
+        return self.actor_0.replace("--id-actor 0", f"--id-actor {number}", 1)
+
+
+PLAIN_COMMANDS = Commands()  # with all settings at their defaults
+
+
+class MissingProcesses:
+    """Finds out by their leases which processes of a run do not run, for lines about waits; names `actors` alone.
+
+    A killed process counts as running for as long as its lease lasts.
+    """
+
+    def __init__(self, client: Client, keys: Keys, actors: Iterable[int], commands: Commands = PLAIN_COMMANDS) -> None:
+        self._client = client
+        self._keys = keys
+        self._actors = list(actors)
+        self._commands = commands
+
+    def all(self) -> str:
+        """Return the end of a line about waiting: who is not running, and the command to copy; empty if all run."""
+        if not self._client.exists(self._keys.learner_lease):
+            return f"; the learner is not running: {self._commands.learner}"
+        return self.actors()
+
+    def actors(self) -> str:
+        """Return the same of the actors alone, for the learner: Redis may come back without the learner's own lease."""
+        absent = [actor for actor in self._actors if not self._client.exists(self._keys.actor_lease(actor))]
+        if not absent:
+            return ""
+        with closing(ReportStore(self._client, self._keys)) as reports:
+            whys = ((actor, reports.failure(actor)) for actor in absent[:_MOST_NAMED])
+            failed = next((f"; actor {actor} has {why}" for actor, why in whys if why), "")
+        command = self._commands.actor(absent[0])
+        if len(absent) == 1:
+            return f"{failed}; actor {absent[0]} is not running: {command}"
+        named = ", ".join(map(str, absent[:_MOST_NAMED])) + (" ..." if len(absent) > _MOST_NAMED else "")
+        todo = f"each to be started with its --id-actor: {command}"
+        return f"{failed}; {len(absent)} actors are not running ({named}), {todo}"

@@ -1,7 +1,6 @@
 """The end of the transport that a process has which follows a run: its record, its weights, and a lease of its own."""
 
 import threading
-from collections.abc import Callable
 from typing import Any, Self, cast
 
 from rainbow_iqn_apex.common.errors import DamagedError, Stopped, UserError
@@ -9,9 +8,9 @@ from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, believed
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, Lease, plain_command
+from rainbow_iqn_apex.memory.broker.leases import Lease
 from rainbow_iqn_apex.memory.broker.record import RunStatus, read_record, read_run, server_id
-from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.reports import PLAIN_COMMANDS, Commands, MissingProcesses, ReportStore
 from rainbow_iqn_apex.memory.broker.scripts import newest_version
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import Packet
@@ -24,18 +23,20 @@ class RunOver(Stopped):
 
 
 def wait_for_run(
-    client: Client, name: str, settings: dict[str, Any], stop: threading.Event,
-    command: Callable[[int], str] = plain_command,
-) -> RunStatus:  # fmt: skip
+    client: Client,
+    name: str,
+    settings: dict[str, Any],
+    stop: threading.Event,
+    commands: Commands = PLAIN_COMMANDS,
+) -> RunStatus:
     """Wait until a learner leads the run of this name; raises UserError if the learner's settings differ from ours.
 
     A killed learner leaves its record and, for a while, its lease. So other settings are refused only in a record that
-    was written during this wait. `command` returns the command that starts the learner, see `ExpectedActors`.
+    was written during this wait.
     """
     first = read_run(client, name)
-    waiting = WaitReporter(
-        f"the learner of run {name!r}", hint=ExpectedActors(client, Keys(name, ""), 0, command).absent
-    )
+    missing = MissingProcesses(client, Keys(name, ""), (), commands)
+    waiting = WaitReporter(f"the learner of run {name!r}", hint=missing.all)
     while True:
         record = read_run(client, name)
         if record and record.is_led_by(read_leader(client, Keys(name, ""))):
@@ -95,14 +96,23 @@ class RunClient:
 
     `number` is that of the process among those of its kind, whose keys these are. `crews` are those of the run in
     lockstep; the process has to leave if the learner goes on with other crews. While it waits for the learner,
-    `expected` names the processes that are missing. `break_stale` is as in `Lease`. With `replicas`, replicas serve the
+    lines name the processes that are `missing`. `break_stale` is as in `Lease`. With `replicas`, replicas serve the
     weights.
     """
 
     def __init__(
-        self, client: Client, keys: Keys, number: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
-        *, own_number: str, expected: ExpectedActors | None = None, break_stale: bool = False, replicas: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        client: Client,
+        keys: Keys,
+        number: int,
+        stop: threading.Event,
+        crews: tuple[Crew, ...] = (),
+        *,
+        own_number: str,
+        missing: MissingProcesses | None = None,
+        break_stale: bool = False,
+        replicas: bool = False,
+    ) -> None:
         """`own_number` is the option that gives each process of the kind its number."""
         self.keys = keys
         self.title = keys.title(number)
@@ -115,7 +125,7 @@ class RunClient:
         self.lease = Lease(
             client, keys.actor_lease(number), f"{self.title} of run {keys.name!r}", advice, break_stale=break_stale
         )
-        self._absent = (expected or ExpectedActors(client, keys, 0)).absent
+        self._missing = missing or MissingProcesses(client, keys, ())
 
     def __enter__(self) -> Self:
         self.lease.__enter__()
@@ -159,7 +169,7 @@ class RunClient:
 
     def wait_reporter(self, what: str) -> WaitReporter:
         """Return a reporter of waits for the learner; its lines name the processes that are missing."""
-        return WaitReporter(what, hint=self._absent)
+        return WaitReporter(what, hint=self._missing.all)
 
     def wait_for_version(self, version: int) -> int:
         """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""

@@ -1,107 +1,70 @@
 """The scripts that run within the Redis server, for all that must happen in one step or not at all."""
 
 import math
-import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker.connection import Argument, Client, NoScriptError, ResponseError, believed
 from rainbow_iqn_apex.memory.broker.keys import Keys
 
-# The id of the last entry that was ever appended to a stream: it outlives trimming.
-LAST_ID = """
-local function last_id(key)
-  if redis.call('EXISTS', key) == 0 then return '0-0' end
-  local info = redis.call('XINFO', 'STREAM', key)
-  for n = 1, #info, 2 do if info[n] == 'last-generated-id' then return info[n + 1] end end
+# A field of XINFO STREAM of the log KEYS[1]; the id of the last entry ever appended outlives trimming.
+_ABOUT = """
+local function about(field)
+  if redis.call('EXISTS', KEYS[1]) == 0 then return nil end
+  local info = redis.call('XINFO', 'STREAM', KEYS[1])
+  for n = 1, #info, 2 do if info[n] == field then return info[n + 1] end end
 end
 """
 
-# Replies with three ids: of the newest entry up to a number, of the last entry ever appended, and one after which
-# all entries come, in an emptied stream that last one. The entries, which may be large, stay in Redis.
+# Replies with the id of the last entry ever appended, and with that of the newest entry that the log holds, 0-0 for
+# none. The entries, which may be large, stay in Redis.
 EXTENT = (
-    LAST_ID
+    _ABOUT
     + """
-local newest = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
-local last, holds = last_id(KEYS[1]), redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[1], '0-0')
-return {newest and newest[1] or '0-0', last, holds and '0-0' or last}
-"""
-)
-
-# Replies, by stream, with the id of the last entry ever appended if the stream holds none after a position, else with
-# that position. Both are looked at in one step: between two, an actor could append.
-PASSED = (
-    LAST_ID
-    + """
-local passed = {}
-for k = 1, #KEYS do
-  local holds = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[k], ARGV[k])
-  passed[k] = holds and ARGV[k] or last_id(KEYS[k])
-end
-return passed
+local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')[1]
+return {about('last-generated-id') or '0-0', newest and newest[1] or '0-0'}
 """
 )
 
 # Checks the lease, appends the messages under explicit increasing ids and replaces the state: all in one step, or
 # nothing. MULTI would not do: it goes on after a refused XADD. Replies -1 when done, also when the commit was done
-# before and its reply was lost. If a restarted broker has lost the messages before these, replies the number of the
-# last message that Redis holds and appends nothing, unless the caller allows a gap.
+# before and its reply was lost. If a restarted broker has lost the messages before these, it appends nothing, unless
+# the caller allows a gap, and replies with the number of the last message that Redis holds. The reply is that number,
+# too, if the log has one of these numbers already.
 #
-# The log itself shows which messages Redis holds. The number in the state's hash counts only where others have added to
-# the log. A wrong number there appends no message twice: a message that is sent again is looked for in the log.
-# If others have added to the log under the next number or a later one, the reply is the error TAKEN. With an actor's
-# first message, its number is added to the stream of actors, where a learner finds actors that it did not expect.
-# An actor that was suspended finds its lease free where a successor has come and gone: the successor's number shows it.
-# Once the learner has left in good order, nothing is appended: it logs the episodes of the messages before that only.
+# With an actor's first message, its number is added to the stream of actors, where a learner finds actors that it did
+# not expect. An actor that was suspended finds its lease free where a successor has come and gone: the successor's
+# number shows it. Once the learner has left in good order, nothing is appended: it logs the episodes of the messages
+# before that only.
 COMMIT = (
-    LAST_ID
+    _ABOUT
     + """
 local first = tonumber(ARGV[2])
-local last = first + #ARGV - 6
+local last = string.format('%.0f', first + #ARGV - 6)
 local holder = redis.call('GET', KEYS[3])
 local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
-local function newest() return tonumber(string.match(last_id(KEYS[1]), '^%d+')) end
-local replaced = owner and owner ~= ARGV[1] and (tonumber(sequence) or 0) >= first and newest() >= first
+local stored = tonumber(sequence or '0')
+local function newest() return tonumber(string.match(about('last-generated-id') or '0', '^%d+')) end
+local replaced = owner and owner ~= ARGV[1] and stored >= first
 if (holder and holder ~= ARGV[1]) or replaced then return redis.error_reply('LEASELOST') end
 local run_id, status = unpack(redis.call('HMGET', KEYS[4], 'run_id', 'status'))
 if status == 'stopped' or status == 'finished' then return redis.error_reply('RUNOVER') end
 if run_id and not string.find(KEYS[1], ':' .. run_id .. ':', 1, true) then return redis.error_reply('RUNOVER') end
 if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
-local number = string.format('%.0f', last)
-local function entry(n)
-  local id = string.format('%.0f-0', n)
-  return redis.call('XREVRANGE', KEYS[1], id, id)[1]
-end
-local function is_trimmed(n)
-  local oldest = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[1], '0-0')
-  return newest() >= n and (not oldest or tonumber(string.match(oldest[1][2][1][1], '^%d+')) > n)
-end
-local found = entry(last)
-local done = found and found[2][2] == ARGV[#ARGV]
-if owner == ARGV[1] and sequence == number and (done or (not found and is_trimmed(last))) then return -1 end
-if done and ARGV[3] == '1' then
-  local mended = redis.call('HGET', KEYS[2], 'state') == ARGV[5]
-  if mended then redis.call('HSET', KEYS[2], 'sequence', number, 'owner', ARGV[1]) end
-  return -1
-end
-local known = tonumber(string.match(sequence or '0', '^%d+$'))
-if known ~= first - 1 and ARGV[3] == '0' then
-  local held = newest()
-  known = math.min(known or held, held)
-  if held ~= first - 1 and (known > first - 1 or not entry(first - 1)) then return known end
-end
+if owner == ARGV[1] and sequence == last then return -1 end
+if stored ~= first - 1 and ARGV[3] == '0' and newest() ~= first - 1 then return newest() end
 if not sequence or redis.call('EXISTS', KEYS[1]) == 0 then
   redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4])
 end
 for i = 6, #ARGV do
   local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])
   if type(added) == 'table' and added.err then
-    if not string.find(added.err, 'equal or smaller', 1, true) then return added end
-    return redis.error_reply('TAKEN ' .. last_id(KEYS[1]))
+    if string.find(added.err, 'equal or smaller', 1, true) then return newest() end
+    return added
   end
 end
-redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])
+redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', last, 'owner', ARGV[1])
 return -1
 """
 )
@@ -115,8 +78,7 @@ if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return 
 
 # Keeps weights out of the broker's append-only file, which would get a full copy with every version: the learner
 # publishes weights again after a broker's restart. They do not go to replicas either, unless actors read there. Replies
-# with the newest version announced before, by which the learner sees a restart. A version newer than those published
-# now was announced by another client, and is deleted.
+# with the newest version announced before, by which the learner sees a restart.
 PUBLISH = (
     LEADING
     + """
@@ -125,7 +87,6 @@ redis.set_repl(ARGV[4] == '1' and redis.REPL_SLAVE or redis.REPL_NONE)
 if ARGV[3] == '1' then redis.call('DEL', KEYS[3]) end
 local last = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)
 local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
-if before > tonumber(ARGV[#ARGV - 1]) then redis.call('DEL', KEYS[3]) before = -1 end
 for i = 4, #KEYS do
   local version = ARGV[2 * i - 3]
   redis.call('SET', KEYS[i], ARGV[2 * i - 2])
@@ -139,27 +100,10 @@ RECORD = LEADING + "for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], 
 
 TRIM = LEADING + "for i = 3, #ARGV do redis.call('XTRIM', KEYS[i], 'MINID', ARGV[i] .. '-0') end return 1"
 
-# Writes the stream of actors anew.
-ENLIST = (
-    LEADING
-    + """
-redis.call('DEL', KEYS[3])
-for i = 3, #ARGV do redis.call('XADD', KEYS[3], '*', 'actor', ARGV[i]) end
-return 1
-"""
-)
-
-# For a process that cannot take a lease: replies with the lease's value, cut to a length that can be shown, and with
-# the milliseconds that the lease still lasts.
-READ_LEASE = """
-local value = redis.pcall('GET', KEYS[1])
-return {type(value) == 'string' and string.sub(value, 1, 400) or '', redis.call('PTTL', KEYS[1])}
-"""
-
 # Takes a lease from the holder that was seen, if it lasts for longer than a lease ever does.
 BREAK_LEASE = """
-local value, left = redis.pcall('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
-if type(value) == 'string' and string.sub(value, 1, 400) ~= ARGV[1] then return 0 end
+local left = redis.call('PTTL', KEYS[1])
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if left == -1 or left > tonumber(ARGV[2]) then return redis.call('DEL', KEYS[1]) end
 return 0
 """
@@ -230,9 +174,7 @@ class Script:
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
-MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
-
-_Key = TypeVar("_Key", str, bytes)
+_MOST_LEASE = 400  # bytes: longer than a lease of ours
 
 
 class Commit(NamedTuple):
@@ -269,14 +211,6 @@ def raw_message(entry_id: bytes, fields: dict[bytes, bytes]) -> RawMessage:
     return RawMessage(entry_id, len(data), data)
 
 
-class NumberTakenError(Exception):
-    """Another client has written to an actor's log up to this number: the actor must use the numbers after it."""
-
-    def __init__(self, keys: Keys, actor: int, last: int) -> None:
-        super().__init__(f"another client has written message {last} to {keys.log(actor)}")
-        self.last = last
-
-
 class Scripts:
     """Runs the server-side scripts, one method each."""
 
@@ -286,19 +220,16 @@ class Scripts:
         self._publish = Script(client, PUBLISH)
         self._record = Script(client, RECORD, durable=True)
         self._trim = Script(client, TRIM)
-        self._enlist = Script(client, ENLIST)
-        self._passed = Script(client, PASSED)
         self._renew = Script(client, RENEW)
-        self._read_lease = Script(client, READ_LEASE)
         self._break_lease = Script(client, BREAK_LEASE)
         self._read = Script(client, READ)
 
     def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
         """Append messages and store the state in one step, if the lease is held.
 
-        Returns None when the commit is done, or was done before. If Redis has lost the message before `commit.first`,
-        and `allow_gap` is not set, returns the number of the last message that Redis holds. Raises NumberTakenError if
-        another client has used one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
+        Returns None when the commit is done, or was done before. Returns the number of the last message in the log if
+        Redis has lost the message before `commit.first`, and `allow_gap` is not set, or if one of these numbers is
+        taken. Raises RunError if the lease is lost or Redis refuses.
         """
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
         values: list[Argument] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
@@ -308,13 +239,6 @@ class Scripts:
             if "LEASELOST" in str(error):
                 raise LeaseLostError(
                     f"{keys.title(actor)} lost its lease: another process may have taken its place"
-                ) from error
-            if taken := re.search(r"TAKEN (\d+)", str(error)):
-                raise NumberTakenError(keys, actor, int(taken[1])) from error
-            if "last possible ID" in str(error):
-                raise RunError(
-                    f"{keys.title(actor)} cannot join: another client has written the greatest id to the Redis key "
-                    f"{keys.actors}; start the learner again, which writes that key anew"
                 ) from error
             raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error
         return None if known == -1 else known
@@ -326,8 +250,8 @@ class Scripts:
 
         Returns the newest version that was announced before, -1 for none; `restart` first deletes all announced before.
         With `replicate`, the server's replicas get them, too.
-        Only a learner may call this method, `write_record`, `trim` and `enlist`. They raise RunError if the learner's
-        lease is lost, or the run was abandoned.
+        Only a learner may call this method, `write_record` and `trim`. They raise RunError if the learner's lease is
+        lost, or the run was abandoned.
         """
         slots = [keys.weights(version) for version in weights]
         values = [part for item in weights.items() for part in item]
@@ -341,18 +265,7 @@ class Scripts:
         """Drop the messages of each actor that are older than the given sequence number."""
         self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
 
-    def enlist(self, keys: Keys, token: bytes, actors: list[int]) -> None:
-        """Replace the stream of actors by one of these."""
-        self._lead(self._enlist, keys, token, [keys.actors], actors)
-
-    def passed(self, positions: dict[_Key, bytes]) -> dict[_Key, bytes]:
-        """Return, by stream, the position after which all entries will come: later than given if unread ones are gone.
-
-        A server that was started again may have lost the entries up to a position: then an earlier one is returned.
-        """
-        return dict(zip(positions, self._passed(list(positions), list(positions.values())), strict=True))
-
-    def read(self, positions: dict[_Key, bytes], most: int) -> list[tuple[_Key, list[RawMessage]]]:
+    def read(self, positions: dict[bytes, bytes], most: int) -> list[tuple[bytes, list[RawMessage]]]:
         """Return the messages after these positions, by stream: at most `most` bytes of them, but at least one message.
 
         A message that is larger than `most` by itself is cut to its beginning.
@@ -375,8 +288,8 @@ class Scripts:
 
     def read_lease(self, key: str) -> HeldLease:
         """Return who holds a lease, and how long the lease still lasts."""
-        value, left = self._read_lease([key])
-        return HeldLease(value, math.inf if left == -1 else max(0, left))
+        value, left = self._client.getrange(key, 0, _MOST_LEASE - 1), self._client.pttl(key)
+        return HeldLease(cast(bytes, value), math.inf if left == -1 else max(0, left))
 
     def break_lease(self, key: str, value: bytes, longest_ms: int) -> None:
         """Take a lease from the holder with this value if it lasts for longer than `longest_ms`."""
@@ -386,14 +299,15 @@ class Scripts:
 class Extent(NamedTuple):
     """Holds which messages a log had at a moment."""
 
-    newest: int  # sequence number of its newest message, up to MAX_SEQUENCE; 0 for none
+    newest: int  # sequence number of its newest message; 0 for none
     last: int  # of the last message ever appended, trimmed or not; 0 for none
     start: bytes  # position after which all its messages come: of an emptied log the last message's
 
 
 def log_extent(client: Client, key: str) -> Extent:
     """Return what an actor's log holds now."""
-    newest, last, start = cast(list[bytes], client.eval(EXTENT, 1, key, str(MAX_SEQUENCE)))
+    last, newest = cast(tuple[bytes, bytes], client.eval(EXTENT, 1, key))
+    start = last if newest == b"0-0" else b"0-0"
     return Extent(sequence_of(newest), sequence_of(last), start)
 
 

@@ -209,28 +209,42 @@ _HOLES = (
     ),
     Hole("CVE-2026-23631", "Valkey", ((7, 2, 13), (8, 0, 9), (8, 1, 7), (9, 0, 4)), _REPLICA),
     Hole(
-        "CVE-2025-67733", "Valkey", ((7, 2, 12), (8, 0, 7), (8, 1, 6), (9, 0, 3)),
+        "CVE-2025-67733",
+        "Valkey",
+        ((7, 2, 12), (8, 0, 7), (8, 1, 6), (9, 0, 3)),
         "a user's script can forge the replies that others get",
     ),
     Hole("CVE-2026-27623", "Valkey", ((9, 0, 3),), "whoever reaches the port can end the server", since=(9, 0, 0)),
     Hole(
-        "GHSA-fq2f-crmw-q97r", "Valkey", ((9, 1, 2),), "whoever reaches the port can take the server over",
+        "GHSA-fq2f-crmw-q97r",
+        "Valkey",
+        ((9, 1, 2),),
+        "whoever reaches the port can take the server over",
         since=(9, 1, 0),
     ),
     Hole(
-        "GHSA-f4q9-j22m-xqq9", "Valkey", ((9, 1, 3),), "a user who may PUBLISH, as none of ours may, can harm nodes",
-        since=(9, 1, 0), where="in a cluster",
+        "GHSA-f4q9-j22m-xqq9",
+        "Valkey",
+        ((9, 1, 3),),
+        "a user who may PUBLISH, as none of ours may, can harm nodes",
+        since=(9, 1, 0),
+        where="in a cluster",
     ),
     Hole(
-        "CVE-2026-21863", "Valkey", ((7, 2, 12), (8, 0, 7), (8, 1, 6), (9, 0, 3)),
-        "whoever reaches the cluster's bus can end the server", where="in a cluster",
+        "CVE-2026-21863",
+        "Valkey",
+        ((7, 2, 12), (8, 0, 7), (8, 1, 6), (9, 0, 3)),
+        "whoever reaches the cluster's bus can end the server",
+        where="in a cluster",
     ),
     Hole(
-        "CVE-2026-81934", "Redis",
+        "CVE-2026-81934",
+        "Redis",
         ((6, 2, 24), (7, 2, 16), (7, 4, 11), (8, 2, 9), (8, 4, 6), (8, 6, 6), (8, 8, 2), (8, 10, 1)),
-        "whoever reaches the port can take the server over", where="with TLS",
+        "whoever reaches the port can take the server over",
+        where="with TLS",
     ),
-)  # fmt: skip
+)
 
 
 def unpatched(info: Mapping[str, Any], *, tls: bool = False) -> str | None:

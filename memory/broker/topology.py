@@ -1,20 +1,18 @@
 """Opens the connections to a run's servers: one server, a cluster, or a service that Sentinels watch."""
 
 import copy
-import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import redis
 from redis.exceptions import AskError, ClusterDownError, MovedError, ReadOnlyError, TryAgainError
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import SENTINEL_PASSWORD, SENTINEL_USERNAME, Server
+from rainbow_iqn_apex.memory.broker.access import SENTINEL_PASSWORD, SENTINEL_USERNAME, Access, Server
 from rainbow_iqn_apex.memory.broker.connection import (
     ASIDE_S,
     CONNECTION_ERRORS,
@@ -49,45 +47,21 @@ class Place(NamedTuple):
     replicas: tuple[Address, ...] = ()
 
 
-@dataclass
-class _Asked:
-    """Asks servers, each time another one first: one that is cut off would tell of former times again and again.
+class Places:
+    """Where the servers of each slot are, as a node of a cluster told last; every thread may use it.
 
-    Raises UserError if the user may not ask.
+    With a `service`, the seeds are Sentinels that watch it: its one master has all slots. Raises UserError if the user
+    may not ask.
     """
 
-    seeds: Sequence[Address]
-    open_aside: Callable[[Address], Aside]
-    are_sentinels: bool = False
-
-    def __post_init__(self) -> None:
-        self._turns = itertools.count()
-        self.failure: Exception | None = None  # the last one
-
-    def ask(self, known: Iterable[Address], question: Callable[[Aside], Any]) -> tuple[Address, Any] | None:
-        """Return the first answer that is not None, and whose it is."""
-        addresses = list(dict.fromkeys([*known, *self.seeds]))
-        first = next(self._turns) % len(addresses)
-        for address in addresses[first:] + addresses[:first]:
-            try:
-                with closing(self.open_aside(address)) as aside, aside.replies_up_to(_MOST_BYTES):
-                    if (answer := question(aside)) is not None:
-                        return address, answer
-            except BrokerError as error:
-                if denied := explain_denial(str(error), of_sentinel=self.are_sentinels):
-                    raise UserError(denied) from error
-                self.failure = error
-        return None
-
-
-class ClusterPlaces:
-    """Where the slots of a cluster are, as one of its nodes told last; every thread may use it."""
-
-    def __init__(self, seeds: Sequence[Address], open_aside: Callable[[Address], Aside]) -> None:
-        self._asked = _Asked(seeds, open_aside)
+    def __init__(self, seeds: Sequence[Address], access: Access, service: str = "") -> None:
+        self._seeds = seeds
+        self._access = access
+        self._service = service
         self._lock = threading.Lock()
         self._places: dict[int, Place] = {}
         self._looks = 0
+        self.failure: Exception | None = None  # the last one
 
     def of(self, slot: int) -> Place | None:
         """Return the servers of a slot, None if it has none."""
@@ -97,13 +71,26 @@ class ClusterPlaces:
         """Ask again; what was found before stays where none answers. Of threads that ask together, one asks for all."""
         looks = self._looks
         with self._lock:
-            if looks != self._looks:
-                return
-            known = {address for place in set(self._places.values()) for address in (place.master, *place.replicas)}
-            found = self._asked.ask(sorted(known), lambda node: _send(node, "CLUSTER", "SLOTS") or None)
-            if found:
-                self._places = dict(_parse(*found))
-            self._looks += 1
+            if looks == self._looks:
+                self._places = self._ask() or self._places
+                self._looks += 1
+
+    def _ask(self) -> dict[int, Place]:
+        """Ask servers, each time another one first: one that is cut off would tell of former times again and again."""
+        places = set() if self._service else set(self._places.values())
+        known = sorted({address for place in places for address in (place.master, *place.replicas)})
+        addresses = list(dict.fromkeys([*known, *self._seeds]))
+        first = self._looks % len(addresses)
+        for address in addresses[first:] + addresses[:first]:
+            try:
+                with closing(open_aside(*address, self._access)) as aside, aside.replies_up_to(_MOST_BYTES):
+                    if found := _ask_sentinel(aside, self._service) if self._service else _ask_node(aside, address):
+                        return found
+            except BrokerError as error:
+                if denied := explain_denial(str(error), of_sentinel=bool(self._service)):
+                    raise UserError(denied) from error
+                self.failure = error
+        return {}
 
     def move(self, slot: int, master: Address) -> None:
         """Note a slot's new master, of which a node has told; it brings the replicas of its other slots."""
@@ -126,60 +113,30 @@ def _send(node: Aside, *words: str) -> Any:
     return node.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
-def _parse(asked: Address, reply: Any) -> Iterable[tuple[int, Place]]:
-    for first, last, master, *replicas in reply:
-        place = Place(_address(asked, master), tuple(_address(asked, node) for node in replicas))
-        yield from ((slot, place) for slot in range(max(0, int(first)), min(int(last) + 1, SLOTS)))
+def _ask_node(node: Aside, asked: Address) -> dict[int, Place]:
+    def address(found: Any) -> Address:
+        host = (found[0] or b"").decode()
+        return Address(asked.host if host in _UNKNOWN else host, int(found[1]))
+
+    places: dict[int, Place] = {}
+    for first, last, master, *replicas in _send(node, "CLUSTER", "SLOTS"):
+        place = Place(address(master), tuple(map(address, replicas)))
+        places |= dict.fromkeys(range(max(0, int(first)), min(int(last) + 1, SLOTS)), place)
+    return places
 
 
-def _address(asked: Address, node: Any) -> Address:
-    host = (node[0] or b"").decode()
-    return Address(asked.host if host in _UNKNOWN else host, int(node[1]))
-
-
-class SentinelPlaces:
-    """Where the master of a service is, and its replicas, as a Sentinel told last."""
-
-    def __init__(self, service: str, sentinels: Sequence[Address], open_aside: Callable[[Address], Aside]) -> None:
-        self._service = service
-        self._asked = _Asked(sentinels, open_aside, are_sentinels=True)
-        self._place: Place | None = None
-
-    def of(self, _slot: int) -> Place | None:
-        """Return the servers of a slot: one master has all slots."""
-        return self._place
-
-    def look(self) -> None:
-        """Ask again; what was found before stays where none answers."""
-        if found := self._asked.ask([], self._question):
-            self._place = found[1]
-
-    @property
-    def failure(self) -> Exception | None:
-        """Return the last error of a Sentinel, None if each has answered."""
-        return self._asked.failure
-
-    def _question(self, sentinel: Aside) -> Place | None:
-        master = _send(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
-        if master is None:
-            return None
-        found = _send(sentinel, "SENTINEL", "REPLICAS", self._service)
-        replicas = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in found]
-        up = [replica for replica in replicas if b"down" not in replica[b"flags"]]
-        return Place(
-            Address(master[0].decode(), int(master[1])),
-            tuple(Address(replica[b"ip"].decode(), int(replica[b"port"])) for replica in up),
-        )
-
-    def move(self, _slot: int, _master: Address) -> None:
-        """Note nothing: no server of a service tells of another one."""
-
-    def slots(self) -> list[int]:
-        """Return a slot of each master."""
-        return [0]
-
-
-Places = ClusterPlaces | SentinelPlaces
+def _ask_sentinel(sentinel: Aside, service: str) -> dict[int, Place]:
+    master = _send(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    if master is None:
+        return {}
+    found = _send(sentinel, "SENTINEL", "REPLICAS", service)
+    replicas = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in found]
+    up = [replica for replica in replicas if b"down" not in replica[b"flags"]]
+    place = Place(
+        Address(master[0].decode(), int(master[1])),
+        tuple(Address(replica[b"ip"].decode(), int(replica[b"port"])) for replica in up),
+    )
+    return dict.fromkeys(range(SLOTS), place)
 
 
 _REDIRECTIONS = 5  # of a command, before a moment's wait
@@ -197,10 +154,15 @@ Command = tuple[tuple[Any, ...], dict[str, Any]]
 class Route:
     """The connections to all servers, and the way to that of a slot."""
 
-    def __init__(self, places: Places, open_node: Callable[[Address, bool], redis.Redis]) -> None:
-        """`open_node` opens a connection, to a replica if its second argument is set."""
+    def __init__(
+        self, places: Places, access: Access, away: Away, timeout: float = 0.0, *, reads_need_leave: bool
+    ) -> None:
+        """Replicas of a cluster must be asked for leave to read there: `reads_need_leave`."""
         self.places = places
-        self._open_node = open_node
+        self._access = access
+        self._away = away
+        self._timeout = timeout
+        self._reads_need_leave = reads_need_leave
         self._nodes: dict[tuple[Address, bool], redis.Redis] = {}
         self._lock = threading.Lock()
         self._next_wait: dict[Address, float] = {}  # by master, for a replica
@@ -312,7 +274,14 @@ class Route:
         """Return the connection to a server."""
         with self._lock:
             if (address, reads) not in self._nodes:
-                self._nodes[address, reads] = self._open_node(address, reads)
+                self._nodes[address, reads] = open_once(
+                    redis.Redis,
+                    *address,
+                    self._access,
+                    self._away,
+                    self._timeout,
+                    reads=reads and self._reads_need_leave,
+                )
             return self._nodes[address, reads]
 
     def leave_connections(self) -> None:
@@ -462,7 +431,7 @@ def open_servers(server: Server, stop: threading.Event | None = None, away_s: fl
             )
     for _, there in others:
         there.close()
-    places = ClusterPlaces(nodes, lambda node: open_aside(node.host, node.port, server.access))
+    places = Places(nodes, server.access)
     places.look()
     if places.missing:
         raise UserError(
@@ -471,7 +440,7 @@ def open_servers(server: Server, stop: threading.Event | None = None, away_s: fl
         )
     if server.access.tls:
         _check_certificates(client, server, places)
-    return _route(client, server, places, reads_need_leave=True)
+    return _route(client, places, server.access, reads_need_leave=True)
 
 
 def _connect_all(
@@ -503,12 +472,12 @@ def _check_certificates(client: Client, server: Server, places: Places) -> None:
 
 def _open_service(server: Server, stop: threading.Event | None, away_s: float | None) -> Client:
     sentinels = [Address(server.host, server.port), *(Address(*other) for other in server.others)]
-    places = SentinelPlaces(server.service, sentinels, lambda node: open_aside(node.host, node.port, server.sentinel))
+    places = Places(sentinels, server.sentinel, server.service)
     places.look()
     if not (place := places.of(0)):
         raise UserError(f"{server.access.told_by}: {_explain(places.failure, server.service)}")
     client = connect(place.master.host, place.master.port, stop, server.access, away_s)
-    return _route(client, server, places, reads_need_leave=False)
+    return _route(client, places, server.access, reads_need_leave=False)
 
 
 def _explain(failure: Exception | None, service: str) -> str:
@@ -524,21 +493,13 @@ def _explain(failure: Exception | None, service: str) -> str:
     )
 
 
-def _route(seed: Client, server: Server, places: Places, *, reads_need_leave: bool) -> Client:
-    """Return what sends each command to its server; replicas of a cluster must be asked for leave to read there."""
-
-    def route(away: Away, timeout: float = 0.0) -> Route:
-        def open_node(node: Address, reads: bool) -> redis.Redis:
-            asks = reads and reads_need_leave
-            return open_once(redis.Redis, node.host, node.port, server.access, away, timeout, reads=asks)
-
-        return Route(places, open_node)
-
-    client = RoutedClient.open(seed, route(seed.away))
+def _route(seed: Client, places: Places, access: Access, *, reads_need_leave: bool) -> Client:
+    """Return what sends each command to its server."""
+    client = RoutedClient.open(seed, Route(places, access, seed.away, reads_need_leave=reads_need_leave))
 
     def aside() -> Aside:
         away = Away(threading.Event())
-        return RoutedAside.open(away, seed, route(away, ASIDE_S))
+        return RoutedAside.open(away, seed, Route(places, access, away, ASIDE_S, reads_need_leave=reads_need_leave))
 
     client.aside = aside
     return client

@@ -3,7 +3,6 @@
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +15,8 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.leases import ExpectedActors
 from rainbow_iqn_apex.memory.broker.record import RunStatus
+from rainbow_iqn_apex.memory.broker.reports import MissingProcesses
 from rainbow_iqn_apex.memory.broker.run_client import RunOver, follow
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode, Message
@@ -26,7 +25,7 @@ from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter, Role
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.view import Viewer
-from rainbow_iqn_apex.programs.common import CodeWatch, failure_of, launch_command, run_keys
+from rainbow_iqn_apex.programs.common import CodeWatch, launch_commands, run_keys
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,7 +104,7 @@ def make_client(args: Args, client: Client, run: RunStatus, stop: threading.Even
         stop,
         run.crews if lockstep else (),
         evaluation=evaluates,
-        expected=ExpectedActors(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
+        missing=MissingProcesses(client, keys, range(awaited), launch_commands(args)),
         break_stale=args.abandon_other_run,
         shards=args.redis_shards,
         replicas=args.redis_replicas,

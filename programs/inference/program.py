@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,13 +18,14 @@ from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.inference_servers import ADDRESS_S, Address, InferenceServers
-from rainbow_iqn_apex.memory.broker.leases import ExpectedActors, this_host
+from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.broker.record import RunStatus
+from rainbow_iqn_apex.memory.broker.reports import MissingProcesses
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
-from rainbow_iqn_apex.programs.common import CodeWatch, joined, launch_command, run_keys, temporary_environment
+from rainbow_iqn_apex.programs.common import CodeWatch, joined, launch_commands, run_keys, temporary_environment
 from rainbow_iqn_apex.programs.inference.exchange import ClientId
 from rainbow_iqn_apex.programs.inference.server import InferenceServer, Listening, Service, listening
 from rainbow_iqn_apex.programs.inference.services import ArraySchema, BatchedPolicy, Fetch, PerClientPolicies
@@ -58,7 +58,7 @@ def _serve(args: Args, client: Client, run: RunStatus, stop: threading.Event, pl
         stop,
         run.crews,
         own_number="--id-inference",
-        expected=ExpectedActors(client, keys, 0, partial(launch_command, args)),
+        missing=MissingProcesses(client, keys, (), launch_commands(args)),
         break_stale=args.abandon_other_run,
         replicas=args.redis_replicas,
     )

@@ -17,8 +17,8 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.access import LOCAL
 from rainbow_iqn_apex.memory.broker.admin import MemoryUse, memory_use
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.log import READ_AHEAD
 from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
-from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.tables import most_measured

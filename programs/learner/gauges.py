@@ -161,7 +161,7 @@ class LearnerGauges:
         return Reading(values, {"buffer/priorities": counts.astype(float).tolist()})
 
     def _redis(self) -> dict[str, float]:
-        values: dict[str, float] = {"redis/quarantined": self._ingest.reader.quarantined}
+        values: dict[str, float] = {"redis/quarantined": self._ingest.reader.unreadable}
         with suppress(BrokerError):  # it is away, or this user may not ask
             use = self._store.server(self.received | self._ingest.reader.received)
             values |= {"redis/used_memory": use.used, "redis/max_memory": use.limit}

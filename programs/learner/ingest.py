@@ -13,49 +13,37 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
-from rainbow_iqn_apex.common.schema import MOST_COUNTED, parse_record
+from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.environments.scores import VersionedRecord
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
-from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
+from rainbow_iqn_apex.memory.broker.log import READ_AHEAD, Entry, ExperienceReader
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec, check_played
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.messages import Episode, Message, Record, decode_message
+from rainbow_iqn_apex.memory.messages import ChunkSchema, Episode, MessageSchema, Record
 from rainbow_iqn_apex.programs.learner.budget import chunk_bytes
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder, training_record
-from rainbow_iqn_apex.programs.learner.run import Run, bound_of_earlier
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.update_scheduler import Pace
 
 
-class MessageDecoder:
-    """Decodes the messages of a run with these chunks; raises ValueError for all other messages."""
+def actor_messages(spec: ChunkSpec, environment: EnvironmentSpec, nb_env: int) -> MessageSchema:
+    """Return what the messages of actors with these chunks and `nb_env` environments each must look like."""
+    return MessageSchema(
+        max_payload=2 * chunk_bytes(spec, environment) + 65536,
+        chunk=ChunkSchema(spec, spec.row_fields(environment), environment.action),
+        record=EpisodeRecord,
+        added={"T_learner": 0},
+        nb_env=nb_env,
+    )
 
-    def __init__(self, spec: ChunkSpec, environment: EnvironmentSpec, nb_env: int) -> None:
-        self._spec = spec
-        self._fields = spec.row_fields(environment)
-        self._action = environment.action
-        self._nb_env = nb_env  # of an actor
-        self._max_payload = 2 * chunk_bytes(spec, environment) + 65536
 
-    def __call__(self, data: bytes) -> Message:
-        """Decode a message."""
-        message = decode_message(data, self._max_payload)
-        if isinstance(message, Chunk):
-            self._check_env(message.env)
-            check_played(message, self._spec, self._fields, self._action)
-        elif isinstance(message, Episode):
-            self._check_env(training_record(message, 0).env)
-        return message
-
-    def _check_env(self, env: int) -> None:
-        if env >= self._nb_env:
-            raise ValueError(f"an environment beyond the {self._nb_env} of an actor")
+# Messages of evaluation actors: the actor's own numbers and the place of the message make the record whole.
+EVALUATION_MESSAGES = MessageSchema(
+    record=VersionedRecord, added={"actor": 0, "env": 0, "episode": 0}, episodes_only=True
+)
 
 
 # What takes experience in yields about every second of a wait, so that the loop can do what must not wait so long.
@@ -70,25 +58,22 @@ class Ingest:
     messages again: of these, the buffer takes the chunks that it held at the checkpoint.
     """
 
-    def __init__(self, run: Run, buffer: Buffer, pace: Pace, decode: Decoder, clock: LoopClock) -> None:
-        args, client, progress, limiter = run.args, run.client, run.progress, run.limiter
+    def __init__(self, run: Run, buffer: Buffer, pace: Pace, schema: MessageSchema, clock: LoopClock) -> None:
+        client, progress, limiter = run.client, run.progress, run.limiter
         self.counted: dict[int, int] = {}
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
-        self._absent = client.absent
+        self._missing = client.missing()
         self.episodes: list[Record] = []  # not logged yet; a checkpoint holds those of an interrupted round
         self._results = run.results
         self._is_alone = run.world.size == 1
         self._progress = progress
         self._limiter = limiter
         self._pace = pace
-        self._most_rows = _most_rows(limiter, buffer.spec)
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
-        self._earlier = bound_of_earlier(args, progress, limiter, client.record.t_actors, client.record.t_learner)
         self.reader = client.inbox(
-            decode,
+            schema,
             run.stop,
-            self.bound,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
             ahead=min(READ_AHEAD, max(16, buffer.room // 2)),
@@ -100,13 +85,6 @@ class Ingest:
         """By actor, the number of the last message that the run has read, handed out or not."""
         done, read = self._after_checkpoint, self.reader.received
         return {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
-
-    def bound(self) -> ProgressBound:
-        """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""
-        progress, earlier, limiter = self._progress, self._earlier, self._limiter
-        round_ = max(progress.round, earlier.round)
-        published = limiter.steps_before(round_) if limiter.synchronize else 0
-        return ProgressBound(round_, max(progress.T_actors, earlier.steps, published), self._most_rows)
 
     def take_backlog(self) -> Waits:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
@@ -138,7 +116,7 @@ class Ingest:
             progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
         self.take_meanwhile()
-        waiting = WaitReporter(self._pace.awaited, hint=self._absent)
+        waiting = WaitReporter(self._pace.awaited, hint=self._missing.actors)
         while not self._pace.may_update():
             if self.reader.wait(waiting) or not self._is_alone:  # the steps of others' actors may have come
                 yield
@@ -203,7 +181,7 @@ class Ingest:
                 if entry is None:
                     yield
                     continue
-                chunk_id, message, _ = entry
+                chunk_id, message = entry
                 new = self._is_new(chunk_id)
                 if isinstance(message, Episode) and new:  # others were logged before the checkpoint
                     episodes.append(message)
@@ -229,45 +207,13 @@ class Ingest:
             self._progress.T_actors += self._buffer.spec.steps(chunk.rows["step_type"])
 
 
-def _most_rows(limiter: RateLimiter, spec: ChunkSpec) -> int:
-    """Return more rows than an actor sends in a round, also twice, with a lost end, or in episodes of a step."""
-    if not limiter.synchronize:
-        return MOST_COUNTED
-    chunks = max(crew.env_steps for crew in limiter.crews) // spec.period + 2  # of an environment
-    return 10 * chunks * spec.window * limiter.nb_env_per_actor
-
-
 _INTERVAL_S = 1.0  # between writes of the log
 _RETRY_S = 60.0  # until the log is written again after a failure
 _MOST_TAKEN = 1000  # messages at once
 
 
-class EvaluationDecoder:
-    """Decodes the messages of evaluation actors; raises ValueError for all that none of ours can have sent.
-
-    `bound` bounds weights versions and steps. The learner's steps may be ahead of the actors': they come to `last`, the
-    step at which the run's last update ends at the latest.
-    """
-
-    def __init__(self, bound: Callable[[], ProgressBound], last: int) -> None:
-        self._bound = bound
-        self._last = last
-
-    def __call__(self, data: bytes) -> Message:
-        """Decode a message."""
-        message = decode_message(data, 0)
-        if not isinstance(message, Episode):
-            raise ValueError("an evaluation actor sends episodes alone")
-        record, bound = evaluation_record(message, ChunkId(0, 1)), self._bound()
-        if record.version > bound.round:
-            raise ValueError(f"weights version {record.version} has not been published")
-        if max(record.T_actors, record.T_learner) > max(bound.steps, self._last):
-            raise ValueError("the episode began after more agent steps than the run has made")
-        return message
-
-
 def evaluation_record(episode: Episode, place: ChunkId) -> VersionedRecord:
-    """Return the log's record of a message, numbered by its place; raises ValueError for a message that gives none."""
+    """Return the log's record of a message, numbered by its place."""
     numbers = {"actor": place.actor, "env": 0, "episode": place.sequence - 1}
     return parse_record(episode.record | numbers, VersionedRecord)
 
@@ -286,9 +232,6 @@ class Evaluations:
         self._trimmed: dict[int, int] = {}  # by evaluation actor, its last message that is not needed any more
         self._next = 0.0
         self._failed = False
-        self._left_out = ThrottledCounter(
-            lambda new, count: f"Left out {new} evaluation episodes with a number beyond {MOST_COUNTED}, {count} so far"
-        )
 
     @property
     def received(self) -> dict[int, int]:
@@ -306,11 +249,10 @@ class Evaluations:
         """Log the episodes of all messages that are in Redis; no more can come."""
         if not self._failed:
             self._log(self._reader.take_rest)
-        self._left_out.report(now=True)
 
     def _log(self, read: Callable[[], Iterable[Entry]]) -> None:
         try:
-            self._records += [self._record(entry) for entry in read() if self._is_numbered(entry)]
+            self._records += [self._record(entry) for entry in read()]
             self._results.add_evaluations(self._records)
             self._records = []
             done = {actor: last for actor, last in self._reader.read.items() if last > self._trimmed.get(actor, 0)}
@@ -324,15 +266,9 @@ class Evaluations:
             self._failed = True
             print(f"Evaluation scores are not read any more, until the next start: {error}", flush=True)
 
-    def _is_numbered(self, entry: Entry) -> bool:
-        if entry.id.sequence <= MOST_COUNTED:
-            return True
-        self._left_out.more()
-        return False
-
     @staticmethod
     def _record(entry: Entry) -> VersionedRecord:
-        assert isinstance(entry.message, Episode)  # the decoder lets nothing else through
+        assert isinstance(entry.message, Episode)  # the schema lets nothing else pass
         return evaluation_record(entry.message, entry.id)
 
     def close(self) -> None:
@@ -340,12 +276,7 @@ class Evaluations:
         self._reader.close()
 
 
-def make_evaluations(run: Run, bound: Callable[[], ProgressBound], most_steps: int) -> Evaluations:
-    """Return what takes in the messages of evaluation actors, for the learner that leads.
-
-    `bound` is as in `EvaluationDecoder`; an update stands for `most_steps` agent steps at most.
-    """
-    last = max(run.progress.T_learner, run.args.T_max - 1 + most_steps)  # T-max may have been larger before
-    decode = EvaluationDecoder(bound, last)
+def make_evaluations(run: Run) -> Evaluations:
+    """Return what takes in the messages of evaluation actors, for the learner that leads."""
     assert run.results, "rank 0 logs evaluations"
-    return Evaluations(run.client, run.results, run.client.evaluation_inbox(decode, run.stop))
+    return Evaluations(run.client, run.results, run.client.evaluation_inbox(EVALUATION_MESSAGES, run.stop))

@@ -12,8 +12,8 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.messages import MessageSchema
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.common import IntervalLog, timestamp
 from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, DivergenceCheck, SavedRun
@@ -32,7 +32,7 @@ _DONE = object()
 class Learner:
     """Round after round: rows in, updates, weights out. `batch_size` is that of this rank's part of an update."""
 
-    def __init__(self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, batch_size: int | None) -> None:
+    def __init__(self, run: Run, agent: Agent, buffer: Buffer, schema: MessageSchema, batch_size: int | None) -> None:
         self._args = run.args
         self._client = run.client
         self._progress = run.progress
@@ -42,7 +42,7 @@ class Learner:
         self._buffer = buffer
         self._clock = LoopClock(*PARTS)
         self._pace = make_pace(run.args, agent, buffer, run.limiter, run.progress, run.world.size)
-        self._ingest = Ingest(run, buffer, self._pace, decode, self._clock)
+        self._ingest = Ingest(run, buffer, self._pace, schema, self._clock)
         device = agent.generator.device
         self._trainer = make_trainer(agent, buffer, batch_size, device, self._clock, alone=run.world.size == 1)
         self._divergence = DivergenceCheck(agent.model)
@@ -50,7 +50,7 @@ class Learner:
         self.events = EventLog()
         self.lead = None
         if run.world.rank == 0:
-            self.lead = Leading(run, agent, buffer, self._ingest, self._pace.most_steps, self._clock)
+            self.lead = Leading(run, agent, buffer, self._ingest, self._clock)
         publisher = self.lead.publisher if self.lead else None
         self._checkpointer = Checkpointer(run, agent, buffer, self._ingest, publisher, self._divergence, self.events)
         self._has_trained = False  # in this process
@@ -241,7 +241,6 @@ class Leading:
         agent: Agent,
         buffer: Buffer,
         ingest: Ingest,
-        most_steps: int,
         clock: LoopClock,
     ) -> None:
         assert run.results, "rank 0 writes the results"
@@ -251,7 +250,7 @@ class Leading:
         self._results = run.results
         self._model = agent.model
         self.publisher = Publisher(agent.model, run.client)
-        self.evaluations = make_evaluations(run, ingest.bound, most_steps)
+        self.evaluations = make_evaluations(run)
         self.store = run.client.reports()
         self.gauges = LearnerGauges(run, buffer, self.store, ingest, clock)
         self._log, self._summary = self._new_log()

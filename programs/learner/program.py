@@ -7,7 +7,6 @@ import threading
 import uuid
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,6 @@ from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.admin import unsafe_settings
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, begun_as, renew
-from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.reports import FilmStore
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
@@ -47,8 +45,7 @@ from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
 from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
-    failure_of,
-    launch_command,
+    launch_commands,
     look_at_entries,
     make_limiter,
     warn_of_long_rows,
@@ -62,11 +59,11 @@ from rainbow_iqn_apex.programs.learner.checkpointer import (
     parse,
     points_to_keep,
 )
-from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from rainbow_iqn_apex.programs.learner.learner import Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Progress, Run, bound_of_earlier
+from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
 from rainbow_iqn_apex.programs.learner.world import RankWatch, RoundState, World, join, local_rank
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
@@ -196,8 +193,8 @@ def _make_learner(
         raise Stopped
     run = Run(args, learner_client, results, beginning.progress, limiter, rank.stop, world)
     _take_lead(run, rank.device, saved)
-    decode = MessageDecoder(agent.spec, rank.environment, args.nb_env_per_actor)
-    learner = Learner(run, agent, buffer, decode, rank.share.update_size)
+    schema = actor_messages(agent.spec, rank.environment, args.nb_env_per_actor)
+    learner = Learner(run, agent, buffer, schema, rank.share.update_size)
     if saved:
         with damage_named(saved.path):
             learner.resume(saved)
@@ -212,12 +209,12 @@ def _start_leading(rank: Rank, learner_client: LearnerClient, results: ResultsFo
     if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
         print(f"Finished at T = {T} already; move what is in {short_path(results.folder)} away to start afresh")
         return None
-    progress, known = _find_run(learner_client, saved)
+    progress = _find_run(learner_client, saved)
     agent = _make_agent(rank)
     check_of_others(args, agent)
     limiter = make_limiter(args, agent.spec, saved.crews if saved else ())
     if args.nb_actor != limiter.crews[-1].nb_actor:
-        limiter = _change_crew(args, progress, limiter, learner_client, known)
+        limiter = _change_crew(args, progress, limiter, learner_client)
     return _Start(saved, agent, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
 
 
@@ -250,10 +247,9 @@ def _take_lead(run: Run, device: torch.device, saved: SavedRun | None) -> None:
         saves = saved.origin.saves if saved else 0
         crews = run.limiter.crews
         client.lead(run.progress.run_id, crews, afresh=saved is None, saves=saves, played=results.played)
-    recorded = (client.record.t_learner, client.record.t_actors) if results else (0, 0)
-    recorded = run.world.exchange(recorded, tuple[int, int])[0]
+    run.world.exchange(run.progress.run_id, str)  # the others wait until rank 0 leads
     if not results:
-        client.follow(run.progress.run_id, *recorded)
+        client.follow(run.progress.run_id)
 
 
 def _describe(run: Run, agent: Agent, place: str) -> None:
@@ -290,8 +286,7 @@ def _learner_client(rank: Rank) -> LearnerClient:
         args.nb_actor,
         folder=args.path_to_results,
         abandon_other=args.abandon_other_run,
-        command=partial(launch_command, args),
-        failure=partial(failure_of, rank.client),
+        commands=launch_commands(args),
         shards=args.redis_shards,
         replicas=args.redis_replicas,
         rank=rank.world.rank,
@@ -495,35 +490,31 @@ def _refuse_other_world(args: Args, saved: SavedRun, world: World) -> None:
         )
 
 
-def _find_run(learner_client: LearnerClient, saved: SavedRun | None) -> tuple[Progress, RunStatus | None]:
-    """Return how far the run is, and its record on the server, if there is one; raises UserError as `check_name`.
+def _find_run(learner_client: LearnerClient, saved: SavedRun | None) -> Progress:
+    """Return how far the run is; raises UserError as `check_name`.
 
     A run that goes on without the experience that a checkpoint counts gets another id: nothing that the server holds of
     an older state can reach it, and its actors begin anew.
     """
     if not saved:
         progress = Progress(uuid.uuid4().hex[:12])
-        return progress, learner_client.check_name(progress.run_id, afresh=True)
-    known = learner_client.check_name(saved.progress.run_id, origin=saved.origin)
-    if known:
-        return saved.progress, known
+        learner_client.check_name(progress.run_id, afresh=True)
+        return progress
+    if learner_client.check_name(saved.progress.run_id, origin=saved.origin):
+        return saved.progress
     print(f"Going on without the experience that the run had with {saved.origin.server}", flush=True)
-    return replace(saved.progress, run_id=renew(saved.progress.run_id)), None
+    return replace(saved.progress, run_id=renew(saved.progress.run_id))
 
 
-def _change_crew(
-    args: Args, progress: Progress, limiter: RateLimiter, learner_client: LearnerClient, known: RunStatus | None
-) -> RateLimiter:
-    """Return the limiter of a resumed run that goes on with other actors; `known` is the run's record in Redis.
+def _change_crew(args: Args, progress: Progress, limiter: RateLimiter, learner_client: LearnerClient) -> RateLimiter:
+    """Return the limiter of a resumed run that goes on with other actors.
 
     A killed learner has published more rounds than it has saved. Actors that stay play these rounds to their end. A
     leaving actor's part of the rounds that it has not finished is left out: of all rounds, if it never came.
     """
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
-    recorded = known.t_actors if known else 0
-    most = bound_of_earlier(args, progress, limiter, recorded).round
-    published, playing = learner_client.rounds_under_way(progress.run_id, before, most)
+    published, playing = learner_client.rounds_under_way(progress.run_id, before)
     begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]
     leaving = [playing[actor].number if actor in playing else 0 for actor in range(args.nb_actor, before)]
     unfinished = [max(progress.round - 1, number) for number in leaving]

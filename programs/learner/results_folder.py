@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, lock_file, short_path, write_file
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
+from rainbow_iqn_apex.memory.broker.log import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.schema import Count, Word
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.world import ALONE, World
-
-_UNRECORDED_ROUNDS = 100  # most rounds that actors can play in the seconds that a restarted Redis may have lost
 
 
 @dataclass
@@ -36,24 +33,3 @@ class Run:
     limiter: RateLimiter
     stop: threading.Event
     world: World = ALONE
-
-
-def bound_of_earlier(
-    args: Args, progress: Progress, limiter: RateLimiter, recorded: int, trained: int = 0
-) -> ProgressBound:
-    """Return how far actors can have come under earlier learners of the run, one of which has saved this progress.
-
-    A killed learner has published rounds after its last checkpoint. These are two more than the agent steps `recorded`
-    in the run's record fill, and the rounds whose steps a restarted Redis has lost. If Redis has lost much more, the
-    run's length is the only limit: T-max, and what fills a lost replay again beyond it. Without lockstep a learner that
-    has to wait for rows publishes before, so there may be a round for each agent step, of the actors or of those that
-    the learner has `trained` by the record.
-    """
-    most = max(args.T_max, progress.T_actors) + args.learn_start
-    unrecorded = _UNRECORDED_ROUNDS if recorded or progress.T_actors else 0
-    lost = recorded + unrecorded * limiter.most_steps < progress.T_actors
-    steps = most if lost else max(recorded, progress.T_actors)
-    rounds = limiter.round_of(min(steps, most))
-    if not limiter.synchronize:
-        rounds = max(rounds, progress.round + max(0, max(steps, min(trained, args.T_max)) - progress.T_learner))
-    return ProgressBound(rounds + 2 + unrecorded, steps)

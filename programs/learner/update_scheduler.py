@@ -26,11 +26,6 @@ class StepPace:
         self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
         self.refills = False  # too little is in the buffer, at the beginning or after a loss
 
-    @property
-    def most_steps(self) -> int:
-        """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
-        return self._steps
-
     def begin(self, state: RoundState) -> int:
         """Prepare the next round's updates; return the learner's step at which they begin.
 
@@ -131,11 +126,6 @@ class QueuePace:
         self._progress = progress
         self._ahead = 1 if "queue_size" in args.own.unused else args.queue_size
         self.refills = False  # nothing is lost that would have been learned from
-
-    @property
-    def most_steps(self) -> int:
-        """Agent steps that an update can stand for at most."""
-        return (self._args.update_size or self._queue.slots * self._ranks) * self._queue.spec.length
 
     def begin(self, state: RoundState) -> int:  # noqa: ARG002 - a replay's
         """Prepare the next round's updates; return the learner's step at which they begin."""

@@ -14,8 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
-from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.log import Entry, ExperienceReader
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue

@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, conne
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.scripts import Commit, NumberTakenError, last_sequence, newest_version
+from rainbow_iqn_apex.memory.broker.scripts import Commit, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
 from tests.memory.links import write_run
@@ -20,7 +20,7 @@ SETTINGS = {"seed": 1, "game": "pong", "rate": 0.25, "model": None}
 CONTENTS = (
     b"", b"0", b"7", b"-1", b"1.5", b"9" * 30, b"x", b"\xff\xfe", b"[" * 5000, b"{}", b"null", b"running", b"RIQX",
 )  # fmt: skip
-ALLOWED = (RunError, UserError, Stopped, BrokerError, NumberTakenError)
+ALLOWED = (RunError, UserError, Stopped, BrokerError)
 
 
 def redis_targets(port: int) -> dict[str, Target]:
@@ -72,7 +72,6 @@ def _values(client: Client) -> Target:
     learner.lease.token = b"token"  # of a lease that a restarted broker has lost
     names = [
         keys.run, keys.learner_lease, keys.versions, keys.weights(0), keys.log(0), keys.state(0), keys.actor_lease(0),
-        keys.quarantine(0),
     ]  # fmt: skip
     fields = ("state", "sequence", "owner", "run_id", "status", "settings", "t_learner", "t_actors", "wire", "read:0")
     calls = (

@@ -22,7 +22,6 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
@@ -33,7 +32,7 @@ from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.checkpointer import damage_named, parse
-from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, MessageDecoder, evaluation_record
+from rainbow_iqn_apex.programs.learner.ingest import EVALUATION_MESSAGES, actor_messages, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
 from rainbow_iqn_apex.saber.results.page import to_plotly
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
@@ -106,7 +105,7 @@ def _messages(args: options.Args) -> Target:
     said = _played(args, agent)
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
-    decode = MessageDecoder(agent.spec, discrete((5,), "uint8", 3), nb_env=2)
+    decode = actor_messages(agent.spec, discrete((5,), "uint8", 3), nb_env=2).decode
     replay = Replay(agent.spec, discrete((5,), "uint8", 18), 512, torch.Generator().manual_seed(1), CPU)
     sequence = itertools.count()
     for message in said:
@@ -130,7 +129,7 @@ def _messages(args: options.Args) -> Target:
 def _evaluations() -> Target:
     values = asdict(RECORD) | {"version": 3}
     sample = encode_message(Episode({name: values[name] for name in values if name not in ("actor", "env", "episode")}))
-    decode = EvaluationDecoder(lambda: ProgressBound(5, 400), last=500)
+    decode = EVALUATION_MESSAGES.decode
 
     def use(message: Message) -> None:
         assert isinstance(message, Episode)
@@ -166,7 +165,8 @@ def _sequences(words: str) -> Target:
 
     for message in said:
         use(message)
-    return Target(0.35, samples * 2, forge_packet, MessageDecoder(agent.spec, environment, 2), use, (ValueError,))
+    decode = actor_messages(agent.spec, environment, 2).decode
+    return Target(0.35, samples * 2, forge_packet, decode, use, (ValueError,))
 
 
 def _played(args: options.Args, agent: Agent) -> list[Message]:

@@ -13,7 +13,6 @@ from rainbow_iqn_apex.memory.broker import record as run_record
 from rainbow_iqn_apex.programs.actor import rollout as player
 from rainbow_iqn_apex.programs.inference import exchange
 from rainbow_iqn_apex.programs.inference.services import ArraySchema
-from rainbow_iqn_apex.programs.learner import ingest
 from rainbow_iqn_apex.saber.results import training_log
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target
@@ -46,8 +45,8 @@ def test_hostile_bytes_are_refused_in_good_order(every_target: dict[str, Target]
 _DECODE, _LOAD = wire.decode, torch.load
 FAULTS: dict[str, tuple[str, Any, str, Any]] = {  # the target that finds it; what is replaced, and by what
     "no size limit": ("wire", wire, "decode", lambda data, *_: _DECODE(data)),
-    "no chunk check": ("messages", ingest, "check_played", lambda *_: None),
-    "no episode check": ("messages", ingest, "training_record", lambda *_: EpisodeRecord()),
+    "no chunk check": ("messages", messages, "check_played", lambda *_: None),
+    "no episode check": ("messages", messages, "parse_record", lambda *_: EpisodeRecord()),
     "any field": ("messages", messages, "parse", lambda meta, kind: kind(**meta)),
     "no weights check": ("weights", weights_packet, "_check", lambda *_: None),
     "any state": ("actor state", player, "_DAMAGED", (wire.WireError,)),

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.reports import FilmStore, ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.scripts import Scripts, last_sequence
-from rainbow_iqn_apex.memory.messages import Episode, RoundEnd, decode_message
+from rainbow_iqn_apex.memory.messages import Episode, MessageSchema, RoundEnd
 from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
 from tests.conftest import RedisServer
 
@@ -73,7 +73,7 @@ def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
     score = Episode({"score_saber": 7})
     stop = threading.Event()
     with (
-        closing(learner.evaluation_inbox(lambda data: decode_message(data, 0), stop)) as inbox,
+        closing(learner.evaluation_inbox(MessageSchema(episodes_only=True), stop)) as inbox,
         ActorClient(guarded.actor, "run", run_id, 0, stop, evaluation=True) as evaluator,
     ):
         assert evaluator.saved() is None

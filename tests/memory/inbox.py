@@ -9,15 +9,12 @@ import redis
 
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.stream_reader import Entry
-from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message, encode_message
+from rainbow_iqn_apex.memory.broker.log import Entry, ExperienceReader
+from rainbow_iqn_apex.memory.messages import Episode, Message, MessageSchema, encode_message
 from tests.deadline import Deadline
 
-
-def decode(data: bytes) -> Message:
-    return decode_message(data, 1000)
+SCHEMA = MessageSchema(max_payload=1000)
 
 
 @contextmanager
@@ -29,7 +26,7 @@ def open_inbox(
     kind: type[ExperienceReader] = ExperienceReader,
     **more: Any,
 ) -> Iterator[ExperienceReader]:
-    with closing(kind(client, keys, actors, decode, stop or threading.Event(), **more)) as inbox:
+    with closing(kind(client, keys, actors, SCHEMA, stop or threading.Event(), **more)) as inbox:
         yield inbox
 
 

@@ -18,7 +18,6 @@ from rainbow_iqn_apex.memory.broker.keys import slot_of
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.record import find_runs, read_run
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewListener
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
@@ -26,7 +25,7 @@ from rainbow_iqn_apex.programs.make_redis_users import acl
 from tests.cluster import Cluster, started
 from tests.conftest import RedisServer
 from tests.deadline import Deadline, wait_until
-from tests.memory.inbox import decode
+from tests.memory.inbox import SCHEMA
 from tests.memory.links import entries_of, weights
 from tests.memory.test_shards import leading as leading_in
 from tests.memory.test_shards import playing as playing_in
@@ -197,7 +196,7 @@ def test_masters_die_and_slots_move_and_nothing_acknowledged_is_lost(
     with leading(client, run_name) as learner:
         keys = learner.keys
         players = Players(cluster.url, run_name)
-        reader = learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)
+        reader = learner.inbox(SCHEMA, threading.Event())
         with closing(reader):
             players.get_on()
             cluster.fail_over(keys.log(0))
@@ -213,7 +212,7 @@ def test_masters_die_and_slots_move_and_nothing_acknowledged_is_lost(
         (actor, RoundEnd(round_)) for round_ in range(rounds) for actor in range(SHARDS)
     ]
     for actor in range(SHARDS):
-        held = [(entry_id, decode(fields[b"m"])) for entry_id, fields in entries_of(client, keys.log(actor))]
+        held = [(entry_id, SCHEMA.decode(fields[b"m"])) for entry_id, fields in entries_of(client, keys.log(actor))]
         assert held == [(b"%d-0" % (round_ + 1), RoundEnd(round_)) for round_ in range(rounds)]
 
 
@@ -227,7 +226,7 @@ def test_what_a_replica_did_not_have_is_sent_again(
     with (
         leading(client, run_name) as learner,
         playing(client, run_name, 0) as actor,
-        closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)) as reader,
+        closing(learner.inbox(SCHEMA, threading.Event())) as reader,
     ):
         log = actor.keys.log(0)
         actor.commit([RoundEnd(0)], b"")

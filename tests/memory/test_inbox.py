@@ -11,9 +11,8 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.log import Entry, ExperienceReader
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from tests.memory.inbox import episode, ids, open_inbox, say, take
@@ -155,7 +154,7 @@ def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monk
         assert sorted(ids(rest)) == [*((0, number) for number in range(1, 301)), (1, 5), (1, 6)]
         assert ids(inbox.take_rest()) == [(1, 7)]
         assert ids(inbox.take_rest()) == []
-        monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._REST_S", 0.1)
+        monkeypatch.setattr("rainbow_iqn_apex.memory.broker.log._REST_S", 0.1)
         monkeypatch.setattr(inbox, "_newest", lambda _: 1000)  # of a server that has lost its newest
         with pytest.raises(RunError, match="have gone from Redis"):
             list(inbox.take_rest())

@@ -4,13 +4,12 @@ import threading
 
 import pytest
 
-from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.record import registered_actors
+from rainbow_iqn_apex.memory.broker.log import ExperienceReader
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, encode_message
 from tests.memory.inbox import ids, open_inbox, take
@@ -43,32 +42,6 @@ def test_an_actor_of_any_number_is_taken_in(client: Client, keys: Keys, capsys: 
     assert capsys.readouterr().out == f"Actor {MAX_ACTORS - 1} joins\n"
 
 
-@pytest.mark.parametrize("deleted", [False, True])
-def test_a_learner_lets_actors_in_after_a_forged_entry(client: Client, keys: Keys, *, deleted: bool) -> None:
-    """After an entry with the greatest id Redis takes no other, even if that entry is deleted."""
-    # Mutations: no `register_anew`; one that looks at the newest entry in the place of the last id.
-    play(client, keys, 7, 0)
-    last = "18446744073709551615-18446744073709551615"
-    client.xadd(keys.actors, {"actor": 3}, id=last)
-    if deleted:
-        client.xdel(keys.actors, last)
-    with pytest.raises(RunError, match=r"start the learner again"):
-        play(client, keys, 0, 0)
-    with LearnerClient(client, keys.name, {}, 2) as link:
-        link.lead(keys.run_id)
-    play(client, keys, 0, 0)
-    assert registered_actors(client, keys).actors == ({0, 7} if deleted else {0, 3, 7})
-
-
-def test_a_learner_leaves_a_stream_that_takes_actors_as_it_is(client: Client, keys: Keys) -> None:
-    # Mutation: write it anew at every start.
-    play(client, keys, 7, 0)
-    before = entries_of(client, keys.actors)
-    with LearnerClient(client, keys.name, {}, 2) as link:
-        link.lead(keys.run_id)
-    assert entries_of(client, keys.actors) == before
-
-
 def test_in_lockstep_nobody_is_taken_in(client: Client, keys: Keys) -> None:
     with open_inbox(client, keys, 1) as inbox:
         play(client, keys, 1, 0)
@@ -94,13 +67,6 @@ def test_an_actor_writes_its_number_once(client: Client, keys: Keys) -> None:
         play(client, keys, 5, round_)
         client.xtrim(keys.log(5), maxlen=0)  # an empty log is no new one
     assert [fields for _, fields in entries_of(client, keys.actors)] == [{b"actor": b"5"}]
-
-
-def test_an_actor_in_whose_log_others_have_written_is_taken_in(client: Client, keys: Keys) -> None:
-    client.xadd(keys.log(5), {"m": b"somebody else's"})
-    play(client, keys, 5, 0)
-    with open_inbox(client, keys, 1, joining=True) as inbox:
-        assert [actor for actor, _ in take_ids(inbox, 2)] == [5, 5]
 
 
 def test_messages_that_were_trimmed_count_as_received(client: Client, keys: Keys) -> None:
@@ -129,7 +95,7 @@ def test_trimmed_messages_that_are_sent_again_are_no_rest(client: Client, keys: 
 
 def test_a_backlog_that_redis_loses_is_given_up(client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is read; one actor has gone, and the other goes on, and shows that Redis works."""
-    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._REST_S", 0.5)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.log._REST_S", 0.5)
     for actor in (0, 1):
         play(client, keys, actor, *range(300))
     with open_inbox(client, keys, 2, ahead=16) as inbox:

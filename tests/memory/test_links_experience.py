@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
-from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker import connection
 from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -19,7 +18,7 @@ from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.chaos.proxy import Proxy
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
-from tests.memory.links import actor_link, after, entries_of, expected, learner_link, play, played, rounds_of, weights
+from tests.memory.links import actor_link, after, entries_of, expected, learner_link, play, rounds_of, weights
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -66,50 +65,18 @@ def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> 
         assert [number for number, _ in rounds_of(client, run_name)] == [4]
 
 
-@pytest.mark.parametrize(
-    ("foreign", "then"), [("3-0", 4), ("1700000000000-7", 1700000000001), (f"{10**14}-0", 10**14 + 1)]
-)
-def test_an_actor_goes_on_after_what_somebody_else_has_written(
-    client: Client, run_name: str, foreign: str, then: int
-) -> None:
+def test_an_actor_goes_on_after_what_a_person_has_written(client: Client, run_name: str) -> None:
     with actor_link(client, run_name) as actor:
         play(actor, 1, 2)
-        client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(9))}, id=foreign)
-        client.xdel(actor.keys.log(0), foreign)  # its number stays taken
+        client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(9))}, id="1700000000000-7")
         play(actor, 3, 4)
         play(actor, 5)
-    assert [number for number, _ in rounds_of(client, run_name)] == [1, 2, then, then + 1, then + 2]
-    with actor_link(client, run_name) as successor:
-        assert successor.saved() == (b"state after 5", then + 2)
-        play(successor, 6)
+        assert actor.saved() == (b"state after 5", 1700000000003)
 
 
-def test_what_is_sent_again_goes_after_it_too(own_server: RedisServer, own_client: Client) -> None:
-    with actor_link(own_client, "run") as actor:
-        play(actor, 1, 2)
-        size = own_server.log.stat().st_size
-        play(actor, 3, 4)
-        own_server.restart_without(since=size)
-        own_client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(0))}, id="9-0")
-        play(actor, 5)
-        assert played(own_client, "run") == [1, 2, 0, 3, 4, 5]
-        assert actor.saved() == (b"state after 5", 12)
-
-
-def test_no_number_is_left_after_the_last(client: Client, run_name: str) -> None:
-    with actor_link(client, run_name) as actor:
-        client.xadd(actor.keys.log(0), {"m": b""}, id=f"{2**53}-0")
-        with pytest.raises(RunError, match="start the run afresh"):
-            play(actor, 1)
-
-
-@pytest.mark.parametrize(
-    ("lost", "claimed"), [(0, None), (1, None), (2, None), (3, None), (1, b"0"), (1, b"2"), (1, b"999")]
-)
-def test_what_a_restart_lost_is_sent_again(
-    own_server: RedisServer, own_client: Client, lost: int, claimed: bytes | None
-) -> None:
-    """Whatever number the state claims meanwhile; a restart that loses nothing takes the scripts alone."""
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_what_a_restart_lost_is_sent_again(own_server: RedisServer, own_client: Client, lost: int) -> None:
+    """A restart that loses nothing takes the scripts alone."""
     with actor_link(own_client, "run") as actor:
         sizes = [own_server.log.stat().st_size]
         for first in (1, 3, 5):
@@ -117,8 +84,6 @@ def test_what_a_restart_lost_is_sent_again(
             sizes.append(own_server.log.stat().st_size)
         own_server.restart_without(since=sizes[3 - lost])
         assert len(rounds_of(own_client, "run")) == 6 - 2 * lost  # the loss is real
-        if claimed:
-            own_client.hset(actor.keys.state(0), "sequence", claimed)
         play(actor, 7)
         assert rounds_of(own_client, "run") == expected(7)
         assert actor.saved() == (b"state after 7", 7)
@@ -149,21 +114,7 @@ def stopped_once_all_is_there(client: Client, name: str, stop: threading.Event) 
     assert rounds_of(client, name) == expected(3)
 
 
-def test_a_waiting_actor_sends_again_what_somebody_has_deleted(client: Client, run_name: str) -> None:
-    # Mutation: believe the number stored with the state, whether there is a log or not.
-    stop = threading.Event()
-    with actor_link(client, run_name, stop=stop) as actor, learner_link(client, run_name) as learner:
-        learner.publish(0, weights(0))
-        play(actor, 1, 2, 3)
-        client.delete(actor.keys.log(0))
-        with stopped_once_all_is_there(client, run_name, stop):
-            actor.wait_for_version(1)
-
-
-@pytest.mark.parametrize("claimed", [None, b"999"])
-def test_a_waiting_actor_sends_again_what_a_restart_lost(
-    own_server: RedisServer, own_client: Client, claimed: bytes | None
-) -> None:
+def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer, own_client: Client) -> None:
     """In lockstep it has nothing new to say before the learner has read what it said: it must find out by itself."""
     stop = threading.Event()
     with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
@@ -173,8 +124,6 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(
         play(actor, 2, 3)
         own_server.restart_without(since=size)
         assert len(rounds_of(own_client, "run")) == 1  # the loss is real
-        if claimed:
-            own_client.hset(actor.keys.state(0), "sequence", claimed)
         with stopped_once_all_is_there(own_client, "run", stop):
             actor.wait_for_version(1)
 
@@ -231,20 +180,6 @@ def test_an_actor_that_starts_on_an_empty_server_waits_for_what_the_learner_has_
             assert successor.saved() is None
             play(successor, 0)
     assert [number for number, _ in rounds_of(own_client, "run")] == [4]
-
-
-def test_a_wrong_number_in_the_state_sends_nothing_again(client: Client, run_name: str) -> None:
-    # Mutation: `_trimmed` that is always 0.
-    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        for number in (1, 2, 3):
-            play(actor, number)
-        learner.write_progress("running", 0, 0, {0: actor.sequence})
-        learner.trim({0: actor.sequence})
-        client.xadd(actor.keys.log(0), {"m": b"another client's"})
-        client.hset(actor.keys.state(0), "sequence", 0)
-        actor.pause(WaitReporter("a test"))
-        assert client.xlen(actor.keys.log(0)) == 2, "the actor's newest message, and the other's"
-        assert client.hget(actor.keys.state(0), "sequence") == b"%d" % actor.sequence
 
 
 def test_what_is_older_than_a_few_seconds_is_not_kept(

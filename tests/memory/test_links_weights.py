@@ -95,20 +95,6 @@ def test_weights_of_a_learner_that_has_gone_back_are_not_taken_for_newer_ones(cl
             assert actor.weights(3).meta["version"] == 3
 
 
-def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client, run_name: str) -> None:
-    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.publish(0, weights(0))
-        client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
-        with after(0.3, lambda: learner.publish(1, weights(1))):
-            assert actor.weights(actor.newest_version(), or_newest=True).meta["version"] == 1
-        assert actor.newest_version() == 1
-        client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
-        learner.restore_weights()
-        assert actor.newest_version() == 1
-        learner.publish(2, weights(2))
-        assert actor.newest_version() == 2
-
-
 @pytest.mark.parametrize(("run_id", "status"), [("id", "stopped"), ("id", "finished"), ("another", "running")])
 def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, run_id: str, status: str) -> None:
     end = RunStatus(run_id, status, {}, 0, 0)

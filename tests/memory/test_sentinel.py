@@ -10,10 +10,9 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.cluster import Service
-from tests.memory.inbox import decode
+from tests.memory.inbox import SCHEMA
 from tests.memory.links import entries_of, weights
 from tests.memory.test_cluster import open_url
 
@@ -35,7 +34,7 @@ def test_a_run_goes_on_with_the_replica(service: Service, run_name: str) -> None
     ):
         learner.lead("id")
         learner.publish(0, weights(0))
-        with closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)) as reader:
+        with closing(learner.inbox(SCHEMA, threading.Event())) as reader:
             for round_ in range(3):
                 actor.commit([RoundEnd(round_)], b"")
             service.fail_over()

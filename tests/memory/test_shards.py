@@ -10,14 +10,13 @@ import pytest
 from rainbow_iqn_apex.common.errors import LeaseLostError, UserError
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.keys import SLOTS, Keys, slot_of, tag_of_shard
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, Origin
+from rainbow_iqn_apex.memory.broker.log import ExperienceReader
 from rainbow_iqn_apex.memory.broker.record import find_runs, read_record, read_run
 from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.messages import Message, RoundEnd
-from tests.memory.inbox import decode, take
+from tests.memory.inbox import SCHEMA, take
 from tests.memory.links import after, weights
 
 pytestmark = pytest.mark.redis
@@ -59,7 +58,7 @@ def test_what_a_script_of_an_actor_touches_is_in_one_shard(evaluation: bool) -> 
     # Mutation: the stream of actors in the place that a run has once.
     keys = Keys("pong", "id", evaluation, shards=3).beside(7)
     touched = [keys.log(7), keys.state(7), keys.actor_lease(7), keys.run, keys.actors, keys.versions, keys.weights(3)]
-    others = [keys.learner_lease, keys.weights(2), keys.log(4), keys.quarantine(7)]
+    others = [keys.learner_lease, keys.weights(2), keys.log(4), keys.state(7)]
     assert len({*touched, *others}) == 11
     assert {key.partition("}")[0] for key in touched} == {f"riqx:{{{tag_of_shard('pong', 1, 3)}"}
 
@@ -76,7 +75,7 @@ def test_shards_are_spread_over_the_slots(name: str, shards: int) -> None:
 def test_the_order_of_messages_is_the_same_in_however_many_shards(client: Client, run_name: str, shards: int) -> None:
     # Mutations: a reader of the first shard alone; actors that publish in the first one.
     with leading(client, run_name, shards) as learner, ExitStack() as stack:
-        reader = learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)
+        reader = learner.inbox(SCHEMA, threading.Event())
         stack.callback(reader.close)
         actors = [stack.enter_context(playing(client, run_name, actor, shards)) for actor in range(ACTORS)]
         assert {actor.unread() for actor in actors} == {0}
@@ -85,7 +84,7 @@ def test_the_order_of_messages_is_the_same_in_however_many_shards(client: Client
                 actor.commit([RoundEnd(round_)], b"")
         assert rounds(reader, 3) == [(actor, RoundEnd(r)) for r in range(3) for actor in range(ACTORS)]
         assert reader.received == dict.fromkeys(range(ACTORS), 3)
-        assert reader.quarantined == 0
+        assert reader.unreadable == 0
         learner.publish(0, weights(0))
         learner.write_progress("running", 0, 0, dict.fromkeys(range(ACTORS), 2))
         assert {actor.unread() for actor in actors} == {1}
@@ -103,7 +102,7 @@ def test_actors_that_nobody_expects_are_found_in_every_shard(client: Client, run
     with leading(client, run_name, 3) as learner, ExitStack() as stack:
         early = stack.enter_context(playing(client, run_name, 7, 3))
         early.commit([RoundEnd(0)], b"")
-        reader = learner.inbox(decode, threading.Event(), lambda: UNBOUNDED, joining=True)
+        reader = learner.inbox(SCHEMA, threading.Event(), joining=True)
         stack.callback(reader.close)
         late = stack.enter_context(playing(client, run_name, 8, 3))
         late.commit([RoundEnd(0)], b"")

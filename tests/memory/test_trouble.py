@@ -18,8 +18,9 @@ from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker import connection
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.server_errors import explain_trouble, trouble_of
+from tests.chaos.proxy import Proxy
 from tests.conftest import RedisServer
-from tests.deadline import wait_until
+from tests.deadline import Clock, wait_until
 from tests.memory.links import after
 from tests.memory.test_tls import over_tls
 from tests.processes import clean_environment
@@ -135,6 +136,22 @@ def test_a_server_that_is_busy(own_server: RedisServer, own_client: Client, monk
                 with after(0.3, insider.script_kill):
                     assert own_client.set("key", b"x")
             thread.join()
+
+
+def test_a_stop_gets_past_connections_that_lead_nowhere(redis_port: int, run_name: str) -> None:
+    """As after a move of the server's address: all open connections are silent, and new ones work."""
+    # Mutations: keep the idle connections after a time-out; wait for a silent one until the command's time is over.
+    stop = threading.Event()
+    with Proxy(redis_port) as proxy, closing(connect("127.0.0.1", proxy.port, stop)) as client:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: client.xread({run_name: "$"}, block=300), range(4)))
+        assert len(proxy.connections) >= 4
+        proxy.drop(0, silent=True)
+        clock = Clock()
+        with after(0.5, stop.set):
+            assert client.set(run_name, b"x")
+        assert client.get(run_name) == b"x"
+        assert clock.seconds() < 6
 
 
 def test_a_connection_that_gives_up_at_once_has_time_again_after_replies_of_a_limited_size(

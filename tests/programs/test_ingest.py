@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.log import Entry
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -29,11 +29,10 @@ from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.ingest import Evaluations, Ingest, MessageDecoder, make_evaluations
+from rainbow_iqn_apex.programs.learner.ingest import Evaluations, Ingest, actor_messages, make_evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.update_scheduler import make_pace
-from rainbow_iqn_apex.saber.results.training_log import EvaluationScores
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE
@@ -87,12 +86,12 @@ def learner(
     limiter, generator = make_limiter(args, made.spec, ()), torch.Generator()
     buffer = make_buffer(args, made, ENVIRONMENT, generator)
     its_pace = make_pace(args, made, buffer, limiter, progress)
-    decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
+    schema = actor_messages(made.spec, ENVIRONMENT, 1)
     with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pole", 4) as results:
         link.lead("id", limiter.crews, afresh=afresh)
         run = Run(args, link, results, progress, limiter, threading.Event())
-        ingest = Ingest(run, buffer, its_pace, decode, LoopClock("wait"))
-        evaluations = make_evaluations(run, ingest.bound, its_pace.most_steps)
+        ingest = Ingest(run, buffer, its_pace, schema, LoopClock("wait"))
+        evaluations = make_evaluations(run)
         with closing(ingest), closing(evaluations):
             yield Parts(ingest, results, buffer, progress, limiter, evaluations)
 
@@ -110,24 +109,6 @@ def take_until(ingest: Ingest, true: Callable[[], object], what: str) -> None:
         return true()
 
     wait_until(is_true, what, 20)
-
-
-@pytest.mark.parametrize("agent", OPTIONS)
-def test_scores_of_the_weights_of_the_last_update_are_taken(
-    client: Client, run_name: str, tmp_path: Path, agent: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Mutation: T-max bounds the learner's steps.
-    update = {"impala": 4 * 5, "r2d2": round(6 * 4 / 0.75)}[agent]  # agent steps
-    begun: list[dict[str, Any]] = [{"T_learner": T_MAX - 1 + update + more} for more in (0, 1, 0)]
-    with learner(client, run_name, tmp_path, agent) as parts, actor(client, run_name, evaluation=True) as link:
-        for values in begun:
-            link.commit(
-                [Episode({name: SCORE[name] for name in SCORE if name != "env"} | values | {"version": 0})], b""
-            )
-        parts.evaluations.take_rest()
-        records = EvaluationScores(tmp_path / "pole_evaluation.csv").records
-    assert [record.episode for record in records] == [0, 2], "no update ends later"
-    assert "1 so far; the newest is message 2 of evaluation actor 0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("agent", OPTIONS)

@@ -291,18 +291,3 @@ def test_what_is_waited_for_is_what_an_update_needs() -> None:
     queue, _ = queue_of(2)
     waiting = QueuePace(arguments("--batch-size", "3", *FREE), queue, limiter_of(synchronize=False), progress)
     assert not waiting.may_update() and waiting.awaited == "3 sequences in the queue"
-
-
-def test_the_last_update_ends_no_later_than_it_may() -> None:
-    # Mutation: count an update of a queue as one sequence.
-    progress = Progress("run", T_actors=120)
-    stepping = step_pace(progress, steps=77)
-    while progress.T_learner < 1000:
-        updates(stepping, progress)
-    assert 1000 <= progress.T_learner < 1000 + stepping.most_steps
-    for start in range(985, 1000):
-        queue, _ = queue_of(30)
-        progress = Progress("run", T_learner=start)
-        pace = QueuePace(arguments("--batch-size", str(BATCH)), queue, limiter_of(synchronize=True), progress)
-        updates(pace, progress)
-        assert 1000 <= progress.T_learner < 1000 + pace.most_steps

@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_c
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, pack, packed
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.memory.rows import Array, Arrays
-from rainbow_iqn_apex.programs.learner.ingest import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from tests.refusals.reader import Reader, Refused, of
 from tests.specs import discrete
 
@@ -106,12 +106,12 @@ CHUNK_READERS = [
         replace(GOOD, priorities=None), ValueError, {"chunk has unwanted priorities": [GOOD]},
     ),
     Reader(
-        "chunk of an actor", of(MessageDecoder(WHOLE, discrete((3,), "uint8", 5), nb_env=3)),
+        "chunk of an actor", of(actor_messages(WHOLE, discrete((3,), "uint8", 5), nb_env=3).decode),
         _whole(2, np.ones(WHOLE.samples, np.float32)), ValueError,
         {"beyond the 3 of an actor": [_whole(3, np.ones(WHOLE.samples, np.float32))]},
     ),
     Reader(
-        "chunk with a box", of(MessageDecoder(BOXES, TWO, nb_env=3)), encode_message(boxed(BOXES)), ValueError,
+        "chunk with a box", of(actor_messages(BOXES, TWO, nb_env=3).decode), encode_message(boxed(BOXES)), ValueError,
         {
             **_boxes(BOXES),
             "^chunk rows: ": [
@@ -120,11 +120,12 @@ CHUNK_READERS = [
         },
     ),
     Reader(
-        "chunk with boxes and a state", of(MessageDecoder(RECURRENT, TWO, nb_env=3)), encode_message(boxed(RECURRENT)),
-        ValueError, _boxes(RECURRENT),
+        "chunk with boxes and a state", of(actor_messages(RECURRENT, TWO, nb_env=3).decode),
+        encode_message(boxed(RECURRENT)), ValueError, _boxes(RECURRENT),
     ),
     Reader(
-        "chunk with pictures and numbers", of(MessageDecoder(PICTURES, PIXELS, nb_env=1)), _picture(0.5), ValueError,
+        "chunk with pictures and numbers", of(actor_messages(PICTURES, PIXELS, nb_env=1).decode), _picture(0.5),
+        ValueError,
         {"^chunk has a number in obs ": [_picture(wrong) for wrong in (np.nan, np.inf, 1e30)]},
     ),
 ]  # fmt: skip

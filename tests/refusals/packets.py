@@ -11,11 +11,10 @@ import zstandard
 from rainbow_iqn_apex.common.schema import MOST_COUNTED as MOST
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import weights_packet, wire
-from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
 from rainbow_iqn_apex.memory.wire import Tag
-from rainbow_iqn_apex.programs.learner.ingest import EvaluationDecoder, MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import EVALUATION_MESSAGES, actor_messages
 from tests.fuzz.mutate import PREFIX, seal
 from tests.refusals.reader import Reader, Refused, of
 from tests.specs import discrete
@@ -106,7 +105,7 @@ RECORD = asdict(EpisodeRecord(300, 0, 1, 2, 7, 1.5, -3.0, 21.0, 90, "game_over")
 NO_SCORES = [1.7e308, -1.7e308, 1e15, -1e15, 10**400, float("inf"), float("nan"), True, "1", ""]
 NO_COUNTS = [-1, MOST, 2**63 - 1, 10**400, 1.0, 1e300, float("nan"), False, "1"]
 NO_WORDS = ["", "a b", "a,b", "x" * 65, "fin\u00e9", "a\n", 1, 1.5]
-EPISODES = MessageDecoder(ChunkSpec(2, 0, 4, 1, 4, 1), discrete((3,), "uint8", 5), nb_env=3)
+EPISODES = actor_messages(ChunkSpec(2, 0, 4, 1, 4, 1), discrete((3,), "uint8", 5), nb_env=3).decode
 
 
 def _episode(record: dict[str, Any], **changes: Any) -> bytes:
@@ -127,7 +126,6 @@ def _episodes(record: dict[str, Any], filled_in: set[str]) -> Refused:
 # --- evaluation actors' scores ---
 
 SCORE = {name: value for name, value in RECORD.items() if name not in ("actor", "env", "episode")} | {"version": 4}
-REACH = ProgressBound(5, 500)
 EVALUATIONS: Refused = {
     **_episodes(SCORE, set()),
     "shorter than its frame": [b"", b"\x80nonsense"],
@@ -135,8 +133,6 @@ EVALUATIONS: Refused = {
     "sends episodes alone": [encode_message(Joined(0)), encode_message(RoundEnd(0))],
     "a payload of 9 bytes, 0 allowed": [wire.encode(Tag.EPISODE, SCORE, {"x": np.zeros(9, np.uint8)})],
     "a payload of 12 bytes, 0 allowed": [wire.encode(Tag.WEIGHTS, {"version": 1}, {"w": np.zeros(3, np.float32)})],
-    "weights version 6 has not been published": [_episode(SCORE, version=6)],
-    "after more agent steps than the run has made": [_episode(SCORE, T_actors=501), _episode(SCORE, T_learner=501)],
 }
 
 # --- weights ---
@@ -177,7 +173,7 @@ PACKETS = [
         {"beyond the 3 of an actor": [_episode(RECORD, env=3)], **_episodes(RECORD, {"T_learner"})},
     ),
     Reader(
-        "evaluation episode", of(EvaluationDecoder(lambda: REACH, last=450)), _episode(SCORE, version=5, T_learner=500),
+        "evaluation episode", of(EVALUATION_MESSAGES.decode), _episode(SCORE, version=5, T_learner=500),
         ValueError, EVALUATIONS,
     ),
     Reader(

@@ -1,8 +1,9 @@
 """Lines about waiting name who is missing, and the command that starts it."""
 
+import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -14,11 +15,11 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.leases import LEARNER, ExpectedActors, is_at_work
+from rainbow_iqn_apex.memory.broker.leases import LEARNER, is_at_work
+from rainbow_iqn_apex.memory.broker.reports import Commands, MissingProcesses, ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.messages import Joined
-from tests.memory.inbox import decode, stopped_after
+from tests.memory.inbox import SCHEMA, stopped_after
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -28,8 +29,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
 
 
-def command(process: int) -> str:
-    return f"start {process}"
+COMMANDS = Commands("start the learner", "start --id-actor 0")
 
 
 def hold(client: Client, keys: Keys, *processes: int) -> None:
@@ -43,19 +43,19 @@ def leave(client: Client, keys: Keys, process: int) -> None:
 
 
 def test_who_is_absent(client: Client, keys: Keys) -> None:
-    call = ExpectedActors(client, keys, 12, command)
-    assert call.absent() == "; the learner is not running: start -1", "without it no actor can be there"
+    call = MissingProcesses(client, keys, range(12), COMMANDS)
+    assert call.all() == "; the learner is not running: start the learner", "without it no actor can be there"
     hold(client, keys, LEARNER, *range(12))
-    assert call.absent() == ""
+    assert call.all() == ""
     leave(client, keys, 3)
-    assert call.absent() == "; actor 3 is not running: start 3"
+    assert call.all() == "; actor 3 is not running: start --id-actor 3"
     leave(client, keys, 11)
-    told = "each to be started with its --id-actor: start 3"
-    assert call.absent() == f"; 2 actors are not running (3, 11), {told}"
+    told = "each to be started with its --id-actor: start --id-actor 3"
+    assert call.all() == f"; 2 actors are not running (3, 11), {told}"
     for actor in range(3, 12):
         leave(client, keys, actor)
-    assert call.absent() == f"; 9 actors are not running (3, 4, 5, 6, 7, 8, 9, 10 ...), {told}"
-    assert ExpectedActors(client, keys, 3, command).absent() == ""
+    assert call.all() == f"; 9 actors are not running (3, 4, 5, 6, 7, 8, 9, 10 ...), {told}"
+    assert MissingProcesses(client, keys, range(3), COMMANDS).all() == ""
 
 
 def test_a_run_is_at_work_while_one_of_its_processes_holds_a_lease(client: Client, keys: Keys) -> None:
@@ -76,45 +76,45 @@ def test_a_run_is_at_work_while_one_of_its_processes_holds_a_lease(client: Clien
 
 
 def test_why_an_actor_is_absent(client: Client, keys: Keys) -> None:
-    call = ExpectedActors(
-        client, keys, 4, command, lambda _, actor: {1: "failed (here)", 2: "failed (there)"}.get(actor, "")
-    )
+    call = MissingProcesses(client, keys, range(4), COMMANDS)
     hold(client, keys, LEARNER, 0, 1, 3)
-    assert call.absent() == "; actor 2 has failed (there); actor 2 is not running: start 2"
+    with closing(ReportStore(client, keys)) as store:
+        store.write(0, b"damaged")
+        for actor, is_ended, text in (
+            (1, True, "failed (here)"),
+            (2, True, "failed (there)"),
+            (3, False, "failed (once)"),
+        ):
+            store.write(
+                actor, json.dumps({"ended": is_ended, "events": [[0, "joined", False], [1, text, True]]}).encode()
+            )
+    assert call.all() == "; actor 2 has failed (there); actor 2 is not running: start --id-actor 2"
     leave(client, keys, 0)
     leave(client, keys, 1)
-    told = "; 3 actors are not running (0, 1, 2), each to be started with its --id-actor: start 0"
-    assert call.absent() == f"; actor 1 has failed (here){told}"
+    told = "; 3 actors are not running (0, 1, 2), each to be started with its --id-actor: start --id-actor 0"
+    assert call.all() == f"; actor 1 has failed (here){told}"
 
 
 def test_the_plain_commands(client: Client, keys: Keys) -> None:
-    assert ExpectedActors(client, keys, 2).absent().endswith(": python launch_learner.py")
+    assert MissingProcesses(client, keys, range(2)).all().endswith(": python launch_learner.py")
     hold(client, keys, LEARNER, 0)
-    assert ExpectedActors(client, keys, 2).absent().endswith(": python launch_actor.py --id-actor 1")
+    assert MissingProcesses(client, keys, range(2)).all().endswith(": python launch_actor.py --id-actor 1")
 
 
 def test_a_learner_whose_lease_redis_has_lost_does_not_call_itself_absent(client: Client, run_name: str) -> None:
     # Mutation: ask for the learner's lease, too.
-    with LearnerClient(client, run_name, {}, 2, command=command) as learner:
+    with LearnerClient(client, run_name, {}, 2, commands=COMMANDS) as learner:
         learner.lead("id")
         hold(client, learner.keys, 0)
         leave(client, learner.keys, LEARNER)
-        assert learner.absent() == "; actor 1 is not running: start 1"
+        assert learner.missing().actors() == "; actor 1 is not running: start --id-actor 1"
 
 
 @pytest.fixture
 def stop() -> Iterator[threading.Event]:
-    """Is set as soon as a command is asked for, or has not been for so long that it never will be."""
-    with stopped_after(60) as stop:
+    """Is set after some lines about the wait."""
+    with stopped_after(1.5) as stop:
         yield stop
-
-
-def stopping(stop: threading.Event) -> Callable[[int], str]:
-    def stop_and_name(process: int) -> str:
-        stop.set()
-        return command(process)
-
-    return stop_and_name
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -125,16 +125,17 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_learner_names_the_actors_that_it_waits_for(
     client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stop: threading.Event
 ) -> None:
-    with LearnerClient(client, run_name, {}, 2, command=stopping(stop)) as learner, ExitStack() as stack:
+    with LearnerClient(client, run_name, {}, 2, commands=COMMANDS) as learner, ExitStack() as stack:
         learner.lead("id")
         actor = stack.enter_context(ActorClient(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
-        inbox = learner.inbox(decode, stop, lambda: UNBOUNDED)
+        inbox = learner.inbox(SCHEMA, stop)
         stack.enter_context(closing(inbox))
         with pytest.raises(Stopped):
             list(inbox.take_round(0))
     assert re.fullmatch(
-        r"Waiting for actor \d to play round 0 \(\d+ sec\); actor 1 is not running: start 1", last_line(capsys)
+        r"Waiting for actor \d to play round 0 \(\d+ sec\); actor 1 is not running: start --id-actor 1",
+        last_line(capsys),
     )
 
 
@@ -144,20 +145,20 @@ def test_an_actor_names_who_keeps_everybody_waiting(
 ) -> None:
     keys = Keys(run_name, "id")
     hold(client, keys, *({LEARNER, 1} - {missing}))
-    call = ExpectedActors(client, keys, 2, stopping(stop))
-    with ActorClient(client, run_name, "id", 0, stop, expected=call) as actor, pytest.raises(Stopped):
+    call = MissingProcesses(client, keys, range(2), COMMANDS)
+    with ActorClient(client, run_name, "id", 0, stop, missing=call) as actor, pytest.raises(Stopped):
         actor.wait_for_version(0)
-    who = "the learner" if missing == LEARNER else f"actor {missing}"
+    who, start = ("the learner", "the learner") if missing == LEARNER else ("actor 1", "--id-actor 1")
     line = last_line(capsys)
     assert line.startswith("Waiting for the learner to publish weights version 0 (")
-    assert line.endswith(f" sec); {who} is not running: start {missing}")
+    assert line.endswith(f" sec); {who} is not running: start {start}")
 
 
 def test_an_actor_that_comes_first_names_the_learner(
     client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stop: threading.Event
 ) -> None:
     with pytest.raises(Stopped):
-        wait_for_run(client, run_name, {}, stop, stopping(stop))
+        wait_for_run(client, run_name, {}, stop, COMMANDS)
     line = last_line(capsys)
     assert line.startswith(f"Waiting for the learner of run {run_name!r} (")
-    assert line.endswith(" sec); the learner is not running: start -1")
+    assert line.endswith(" sec); the learner is not running: start the learner")
