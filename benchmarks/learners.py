@@ -23,7 +23,7 @@ from benchmarks.processes import Program, run_system
 from benchmarks.workloads import ATARI, CPU, update_work
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.budget import share_of
 from rainbow_iqn_apex.programs.learner.world import RoundState, join
 from rainbow_iqn_apex.programs.process import prepare_processor
 

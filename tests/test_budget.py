@@ -26,8 +26,8 @@ from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs import machine, snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import make_limiter
-from rainbow_iqn_apex.programs.learner import budget, buffers
-from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.learner.budget import make_buffer
 from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
@@ -93,7 +93,7 @@ def test_a_log_beyond_maxmemory(
 def test_few_rows_of_replay_for_each_environment_are_told(words: str, rows: str | None) -> None:
     # Mutations: rows of each actor, the same for a queue, a bound that is one row lower.
     args = options.parse([*words.split(), "--learn-start", "800", "--hidden-size", "8"], "test", "")
-    told = buffers.few_rows(args, make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1))
+    told = budget.few_rows(args, make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1))
     assert (f"room for {rows};" in told) if rows else told == ""
 
 
@@ -137,7 +137,7 @@ def test_a_queue_has_room_for_what_more_actors_have_left() -> None:
         limiter = make_limiter(replace(args, nb_actor=numbers[0]), agent.spec, ())
         for number in numbers[1:]:
             limiter = limiter.change(3, 3, number)
-        return buffers.capacity(args, agent, limiter)
+        return budget.capacity(args, agent, limiter)
 
     assert rows(4) == rows(4, 1) == rows(4, 1, 2) > rows(1)
 
@@ -328,7 +328,7 @@ def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytes
     assert held <= budget.replay_bytes(args, agent, CARTPOLE) <= 2 * held
     checkpoint = mixture.checkpoint()
     saved = sum(tensor.nbytes for tensor in (checkpoint.ids, checkpoint.priorities, *checkpoint.extra.values()))
-    assert saved <= budget._SAVED * buffers.held(args, agent).at_once <= 4 * saved
+    assert saved <= budget._SAVED * budget.held(args, agent).at_once <= 4 * saved
 
 
 @pytest.mark.parametrize("words", ["--agent r2d2 --lstm-size 512", "--agent r2d2", "--agent impala --lstm-size 64"])

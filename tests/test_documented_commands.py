@@ -25,7 +25,7 @@ from rainbow_iqn_apex import args, run_status, saber_report
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.dashboard import program as dashboard_program
-from rainbow_iqn_apex.programs.learner.buffers import few_rows, share_of
+from rainbow_iqn_apex.programs.learner.budget import few_rows, share_of
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.programs.sweep import program as sweep_program
 from rainbow_iqn_apex.programs.sweep.plan import planned

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.budget import make_buffer
 from rainbow_iqn_apex.programs.learner.trainers import Turn, make_trainer
 from tests.specs import ATARI
 

@@ -50,8 +50,14 @@ from rainbow_iqn_apex.programs.common import (
     make_limiter,
     warn_of_long_rows,
 )
-from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, make_buffer, share_of
+from rainbow_iqn_apex.programs.learner.budget import (
+    capacity,
+    check_learner,
+    few_rows,
+    make_buffer,
+    replay_bytes,
+    share_of,
+)
 from rainbow_iqn_apex.programs.learner.checkpointer import (
     SavedRun,
     damage_named,
@@ -326,10 +332,10 @@ def _make_buffer(rank: Rank, agent: Agent, limiter: RateLimiter, kept: int) -> B
     world = rank.world
     sized = replace(rank.share, memory_capacity=capacity(rank.share, agent, limiter))
     is_on_host = agent.buffer == "queue"  # only its batches go to the device
-    needed = 0 if is_on_host else budget.replay_bytes(sized, agent, rank.environment)
+    needed = 0 if is_on_host else replay_bytes(sized, agent, rank.environment)
     where = _replay_device(args, needed, rank.device)
     held_on = torch.device("cpu") if is_on_host else where
-    budget.check_learner(sized, agent, rank.environment, held_on, rank.client, kept, world.size)
+    check_learner(sized, agent, rank.environment, held_on, rank.client, kept, world.size)
     path = (args.seed, 3, world.rank) if world.rank else (args.seed, 3)
     generator = torch.Generator(where).manual_seed(derive_seed(*path))
     return make_buffer(sized, agent, rank.environment, generator, world)

@@ -30,7 +30,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.budget import make_buffer
 from rainbow_iqn_apex.programs.learner.checkpointer import damage_named, parse
 from rainbow_iqn_apex.programs.learner.ingest import EVALUATION_MESSAGES, actor_messages, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record

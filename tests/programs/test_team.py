@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.budget import share_of
 from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, DivergenceCheck
 from rainbow_iqn_apex.programs.learner.program import check_same_settings
 from rainbow_iqn_apex.programs.learner.run import Progress
