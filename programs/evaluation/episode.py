@@ -7,7 +7,8 @@ from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.environments.interface import Environment, act, gained
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
+from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
+from rainbow_iqn_apex.monitoring.video import TimeLapse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,13 +19,6 @@ class Stop(Protocol):
 
     def is_set(self) -> bool:
         """Return whether playing shall stop; may raise what ends it."""
-
-
-class Camera(Protocol):
-    """Records an episode."""
-
-    def add(self, draw: Callable[[], list[Array]]) -> None:
-        """Count a step or reset, and draw its pictures [height, width, 3] uint8 RGB if they are needed."""
 
 
 def begin_anew(policy: Policy, weights: "dict[str, Tensor]", version: int, seed: int) -> None:
@@ -39,7 +33,7 @@ def play_episode(
     episode: int,
     stop: Stop,
     codes: Sequence[int] = (),
-    camera: Camera | None = None,
+    camera: TimeLapse | None = None,
     watch: Callable[[Rows, Arrays], None] = lambda _rows, _state: None,
 ) -> EpisodeRecord:
     """Play an episode of this number from its beginning to its end; `codes` as of `action_codes`. Raises Stopped.

@@ -18,8 +18,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.agent import make_agent
-from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
-from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
+from rainbow_iqn_apex.programs.evaluation.program import Bar, Lines, run_evaluation
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, network_args, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, number_of_workers
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
