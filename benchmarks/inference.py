@@ -44,7 +44,8 @@ _NETWORKS = {
 }
 _SIZES = {"Rainbow-IQN, paper": (1, 8, 64, 256, 1000)}
 _OTHER_SIZES = (8, 64)
-_WINDOW_S, _WARM_S = 5.0, 3.0
+_WINDOW_S = 5.0
+_WARM_S = 3.0
 _READY_S = 120.0  # longest until a process says something
 _STEP = 10**9  # agent steps of the run: beyond learn-start
 _FRAMES = 64  # that a process sends again and again
@@ -123,7 +124,8 @@ def _compared(network: str, environments: int, *, game: bool) -> list[Point]:
     found = []
     for how in ("local", "ours"):
         found.append(_point(network, environments, how, game=game))
-        point, local = found[-1], found[0].steps
+        point = found[-1]
+        local = found[0].steps
         what = f"{environments}{' of Pong' if game else ''}"
         print(
             f"| {network} | {what} | {how} | {point.steps:,.0f} | {point.steps / local:.2f} | {point.median_ms:.1f} "
@@ -161,7 +163,8 @@ def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
         process.join()
     latencies = sorted(latency for _, ones, _ in results for latency in ones)
     slowest = latencies[len(latencies) * 99 // 100]
-    steps, sent = sum(steps for steps, _, _ in results), sum(sent for _, _, sent in results)
+    steps = sum(steps for steps, _, _ in results)
+    sent = sum(sent for _, _, sent in results)
     return Point(
         network, environments, game, how, steps, 1e3 * statistics.median(latencies), 1e3 * slowest, sent / steps
     )
@@ -187,7 +190,8 @@ def _play(args: Args, client: int, address: Address | None, all_ready: Barrier, 
         policy: Policy = RemotePolicy(finder, client * count, ATARI.action)  # type: ignore[arg-type]
         stops = [0, count // 2, count] if count > 1 else [0, count]
     else:
-        policy, stops = make_agent(own, ATARI, torch.device("cpu"), learns=False, seed=client), [0, count]
+        policy = make_agent(own, ATARI, torch.device("cpu"), learns=False, seed=client)
+        stops = [0, count]
     groups = [_Group(own, policy, range(a, b), game=game) for a, b in pairwise(stops)]
     all_ready.wait()
     _window(groups, _WARM_S)
@@ -243,7 +247,9 @@ class _Group:
 
 def _window(groups: list[_Group], seconds: float) -> tuple[int, float, list[float]]:
     """Return how many agent steps were made in how many seconds, and the seconds that each answer took."""
-    begun, steps, latencies = time.perf_counter(), 0, []
+    begun = time.perf_counter()
+    steps = 0
+    latencies: list[float] = []
     while (took := time.perf_counter() - begun) < seconds or not steps:
         for group in groups:
             latencies.append(group.step())

@@ -210,12 +210,14 @@ class EvaluationActor(Player):
         self.gauges.version = self._version
 
     def _play(self) -> EpisodeRecord:
-        number, args = self._client.sequence, self._args
+        number = self._client.sequence
+        args = self._args
         seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
         begin_anew(self._policy, self._weights, self._version, seed)
         if self._policy.version != self._version:  # those that an inference server had
             self._begin_with(self._policy.version)
-        entry, film = evaluated_entry(args.id_eval_actor, number), EVALUATIONS if self._filmer else ""
+        entry = evaluated_entry(args.id_eval_actor, number)
+        film = EVALUATIONS if self._filmer else ""
         with temporary_environment(args, seed, entry, recorded_by=film, evaluation=True) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
             watch = partial(self._watch, environment.spec)

@@ -43,7 +43,8 @@ class ActorGauges:
         self._nb_env = nb_env
         self._T_max = T_max
         self._shares = Shares(clock)
-        self._speed, self._learned = Rate(_RATE_S), Rate(_REMAINING_S)
+        self._speed = Rate(_RATE_S)
+        self._learned = Rate(_REMAINING_S)
         self.steps = 0  # of each environment
         self.episodes = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
@@ -95,7 +96,9 @@ class ActorGauges:
 
 def make_client(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
     """Make the client; in lockstep all wait for each other, so its roll call names missing actors, too."""
-    awaited, keys, evaluates = args.nb_actor if lockstep else 0, run_keys(args, run), args.id_eval_actor >= 0
+    awaited = args.nb_actor if lockstep else 0
+    keys = run_keys(args, run)
+    evaluates = args.id_eval_actor >= 0
     return ActorClient(
         client,
         args.name,
@@ -137,7 +140,8 @@ class Player(ABC):
 
     def play(self) -> None:
         """Play until the run is over, and report meanwhile; raises Stopped if the process shall stop before."""
-        args, client = self._args, self._client
+        args = self._args
+        client = self._client
         role: Role = "evaluation actor" if client.keys.evaluation else "actor"
         try:
             with (

@@ -87,8 +87,10 @@ class Actor(Player):
         if self._limiter.synchronize:
             # The learner waits for round `first` before it publishes version `first` + 2. If that version is published,
             # this actor has lost its state, and begins with the newest round.
-            first, newest = self._limiter.joining_round(self._args.id_actor), self._client.wait_for_version(0)
-            self._round, self._round_step = newest if newest > first + 1 else first, 0
+            first = self._limiter.joining_round(self._args.id_actor)
+            newest = self._client.wait_for_version(0)
+            self._round = newest if newest > first + 1 else first
+            self._round_step = 0
         self._unsent = [Joined(self._round)]
         self.events.note("joined")
 
@@ -142,7 +144,8 @@ class Actor(Player):
             if self._stop.is_set():
                 raise Stopped
             self._unsent += [*self._rollout.finish_round(), RoundEnd(self._round)]
-        self._round, self._round_step = self._round + 1, 0
+        self._round += 1
+        self._round_step = 0
         self._commit()
         if self._stop.is_set():
             raise Stopped
@@ -169,7 +172,8 @@ def run_actor(args: Args, stop: threading.Event) -> None:
 def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     with closing(open_vector(args, seeds, args.id_actor)) as environments:
-        spec, seed = environments.spec, derive_seed(args.seed, 2, args.id_actor)
+        spec = environments.spec
+        seed = derive_seed(args.seed, 2, args.id_actor)
         policy, where = make_policy(args, spec, seed, client, run, stop)
         limiter = make_limiter(args, policy.spec, run.crews)
         with make_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:

@@ -91,7 +91,8 @@ class Rollout:
         self._groups = self._grouped(rows)
 
     def _grouped(self, rows: Rows) -> list[_Group]:
-        count, first = self._args.nb_env_per_actor, max(0, self._args.id_actor) * self._args.nb_env_per_actor
+        count = self._args.nb_env_per_actor
+        first = max(0, self._args.id_actor) * self._args.nb_env_per_actor
         is_parted = self._asking and self._asking.groups > 1 < count and self._environments.is_divisible
         stops = [0, count // 2, count] if is_parted else [0, count]
         groups = []
@@ -138,7 +139,8 @@ class Rollout:
     def _act(self, group: _Group, T: int) -> Acted:
         if self._asking is None or group.call is None:
             return self.policy.act(group.rows, group.state, T, group.places)
-        call, group.call = group.call, None
+        call = group.call
+        group.call = None
         return self._asking.take(call)
 
     def view(self, version: int) -> View:
@@ -228,7 +230,8 @@ class Rollout:
         packet = wire.decode(saved.state, self._most_bytes(), wire.MAX_STATE_HEADER_BYTES)
         counts = parse(packet.meta, _Counts)
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
-        own, restored = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
+        own = section(arrays, "agent.")
+        restored = self._environments.restore(section(arrays, "envs."))
         for group, after in zip(self._groups, self._grouped(restored.rows), strict=True):
             part = slice(group.envs.start, group.envs.stop)
             after.state = {name: array[part] for name, array in own.items()}
@@ -236,14 +239,17 @@ class Rollout:
             begun = forms(group.rows._asdict())
             if forms(after.rows._asdict()) != begun or (own and forms(after.state) != forms(state)):
                 raise ValueError("its rows are of another kind")
-            group.rows, group.state, group.call = after.rows, after.state, None
+            group.rows = after.rows
+            group.state = after.state
+            group.call = None
         fields = self.policy.spec.played_fields(self._environments.spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
         if _DRAWN in arrays and self.policy.random_state() is not None:
             self.policy.restore_random_state(arrays[_DRAWN])
-        self.step, self.first_episode = counts.step, counts.first_episode
+        self.step = counts.step
+        self.first_episode = counts.first_episode
         self._report(restored.lost)
         return ResumePoint(counts.round, counts.round_step)
 

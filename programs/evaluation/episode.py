@@ -40,7 +40,9 @@ def play_episode(
 
     A camera needs an environment that keeps its pictures; `watch` sees what the agent is about to act on.
     """
-    score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
+    score = EpisodeScore(environment.action_repeat)
+    row = environment.reset()
+    state = Arrays()
     while True:
         if camera is not None:
             camera.add(environment.pictures)

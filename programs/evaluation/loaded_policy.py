@@ -52,7 +52,8 @@ class LoadedPolicy:
     def reset(self, seed: int) -> None:
         """Begin new episodes in all environments; `seed` decides everything that the policy draws from now on."""
         begin_anew(self.policy, self._weights, 0, seed)
-        self._state, self._count = {}, 0
+        self._state = {}
+        self._count = 0
 
     def act(self, observations: Any, starts: Any = False, rewards: Any = 0.0) -> Any:
         """Choose actions for observations [E, ...], or one action for the observation [...] of a single environment.
@@ -65,7 +66,8 @@ class LoadedPolicy:
         Raises:
             UserError: observations of another shape or dtype, or none.
         """
-        shape, dtype = self.spec.observation.shape, self.spec.observation.dtype
+        shape = self.spec.observation.shape
+        dtype = self.spec.observation.dtype
         obs = np.require(observations, requirements=["C", "W"])  # as PyTorch takes them
         if obs.shape[max(0, obs.ndim - len(shape)) :] != shape or obs.ndim - len(shape) not in (0, 1):
             raise UserError(f"observations: expected shape {shape} or [E, ...] of these, got {obs.shape}")
@@ -76,7 +78,9 @@ class LoadedPolicy:
         if not len(obs):
             raise UserError("observations: expected at least one")
         if len(obs) != self._count:
-            self._state, self._count, starts = {}, len(obs), True
+            self._state = {}
+            self._count = len(obs)
+            starts = True
         first = np.broadcast_to(np.asarray(starts, bool), len(obs))  # [E]
         step_type = np.where(first, StepType.FIRST, StepType.MID).astype(np.uint8)
         reward = np.where(first, 0, rewards).astype(np.float32)

@@ -170,7 +170,8 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
 @contextmanager
 def _open_videos(args: Args) -> Iterator[Videos]:
     """Yield the videos of an evaluation, none where nothing asks for them; deletes those that are not kept."""
-    folder, missing = args.record, ""
+    folder = args.record
+    missing = ""
     if folder is not None:
         try_to_record(args, "--record", folder_to_write("--record", folder))
     elif args.export is not None:
@@ -305,7 +306,8 @@ class Bar:
 
     def text(self, columns: int) -> str:
         """Return the bar, as wide as a terminal of this width without its last column."""
-        done, seconds = len(self._scores), int(time.monotonic() - self._began)
+        done = len(self._scores)
+        seconds = int(time.monotonic() - self._began)
         mean = f", mean score {sum(self._scores) / done:,.1f}" if done else ""
         clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         words = f" {done}/{self._total} episodes{mean}, {clock}"

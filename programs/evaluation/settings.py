@@ -75,7 +75,8 @@ def _shown(args: Args) -> str:
 
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """Return a snapshot's agent and the network's settings that the shapes of its weights show."""
-    name, weights = str(snapshot.settings_of(saved).get("agent")), saved["model_state_dict"]
+    name = str(snapshot.settings_of(saved).get("agent"))
+    weights = saved["model_state_dict"]
     if ":" in name and name != args.agent:
         raise UserError(
             f"--agent: {_shown(args)} is of {name}, which would be imported; if you trust it, give --agent {name}"
@@ -147,7 +148,8 @@ def _other_networks(args: Args, of_policy: dict[str, Any], shapes: set[str]) -> 
     """Return a line for each setting in which command and snapshot differ; `--force` changes no shapes."""
     errors = []
     for name in sorted(args.given & of_policy.keys()):
-        learned, asked = of_policy[name], args.unused.get(name, args.get(name))
+        learned = of_policy[name]
+        asked = args.unused.get(name, args.get(name))
         if learned != asked and (name in shapes or not args.force):
             advice = "leave it out" if name in shapes else "leave it out, or --force evaluates it so"
             errors.append(f"{flag_of(name)}: {_shown(args)} has learned with {learned}, not {asked}; {advice}")

@@ -63,7 +63,8 @@ class EpisodePlayer:
 
     def __init__(self, args: Args, weights: dict[str, torch.Tensor], stop: Stop) -> None:
         self._loaded = LoadedPolicy(args, weights)
-        self.action_repeat, self.weights_hash = self._loaded.action_repeat, self._loaded.weights_hash
+        self.action_repeat = self._loaded.action_repeat
+        self.weights_hash = self._loaded.weights_hash
         self.acting = self._loaded.policy.acting_protocol()
         self._args = args
         self._stop = stop
@@ -71,7 +72,8 @@ class EpisodePlayer:
     def play(self, task: Task) -> Played:
         """Play an episode from its beginning to its end; raises Stopped, and RunError if no video can be written."""
         self._loaded.reset(task.seed)
-        policy, codes = self._loaded.policy, self._loaded.codes
+        policy = self._loaded.policy
+        codes = self._loaded.codes
         option = "--record" if task.video else ""
         with temporary_environment(self._args, task.seed, recorded_by=option, evaluation=True) as environment:
             if task.video is None:

@@ -45,7 +45,8 @@ from rainbow_iqn_apex.programs.inference.exchange import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-LEAST_S, MOST_S = 5.0, 300.0  # for which a client waits for a server that sends nothing
+LEAST_S = 5.0  # for which a client waits at least for a server that sends nothing
+MOST_S = 300.0  # the same, at most
 _LONGER = 4  # times the time of an answer
 _FORGOTTEN = 0.01  # of the wait, with each answer
 _TICK_S = 0.2  # between two looks whether this process shall stop, or the server has gone
@@ -371,7 +372,8 @@ class RemotePolicy(AskingPolicy):
 
     def _finish(self, number: int) -> Answer:
         """Wait for the answer to a call."""
-        began, patience = time.monotonic(), self._finder.patience
+        began = time.monotonic()
+        patience = self._finder.patience
         while (answer := self._calls[number].answer) is None:
             try:
                 self._receive()

@@ -50,7 +50,8 @@ def run_inference(args: Args, stop: threading.Event) -> None:
 
 
 def _serve(args: Args, client: Client, run: RunStatus, stop: threading.Event, place: Listening) -> None:
-    number, keys = args.id_inference, run_keys(args, run)
+    number = args.id_inference
+    keys = run_keys(args, run)
     run_client = RunClient(
         client,
         replace(keys, inference=True).beside(number),
@@ -66,15 +67,11 @@ def _serve(args: Args, client: Client, run: RunStatus, stop: threading.Event, pl
         spec = environment.spec
     service = (_per_client if args.synchronize_actors_with_learner else _batched)(args, spec, run_client)
     server = InferenceServer(service, place.socket, each=args.nb_env_per_actor)
-
-    def address() -> Address:
-        own = (place.local_port, args.inference_host, place.port, place.key)
-        return Address(number, this_host(), *own, clients=server.clients)
-
     with run_client:
         events = EventLog()
         servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
-        sync = RunSync(run_client, servers, address, service, CodeWatch(events).look)
+        address = Address(number, this_host(), place.local_port, args.inference_host, place.port, place.key, 0)
+        sync = RunSync(run_client, servers, address, server, service, CodeWatch(events))
 
         def look() -> bool:
             sync.load()
@@ -143,18 +140,16 @@ def fetcher(client: RunClient, agent: Agent) -> Fetch:
 
 
 class RunSync(threading.Thread):
-    """A thread that announces what `address` returns, and fetches the newest weights of a service that batches.
-
-    It shows each record of the run that it reads to `look`.
-    """
+    """A thread that announces a server's address, and fetches the newest weights of a service that batches."""
 
     def __init__(
         self,
         client: RunClient,
         servers: InferenceServers,
-        address: Callable[[], Address],
+        address: Address,
+        server: InferenceServer,
         service: Service,
-        look: Callable[[RunStatus], None],
+        code: CodeWatch,
     ) -> None:
         super().__init__(name="weights", daemon=True)
         self._error: BaseException | None = None
@@ -162,7 +157,8 @@ class RunSync(threading.Thread):
         self._servers = servers
         self._service = service if isinstance(service, BatchedPolicy) else None
         self._address = address
-        self._look = look
+        self._server = server
+        self._code = code
         self._found: deque[tuple[dict[str, Tensor], int]] = deque(maxlen=1)
         self._left = threading.Event()
 
@@ -183,7 +179,7 @@ class RunSync(threading.Thread):
         self._left.set()
         self.join()
         with suppress(BrokerError):
-            self._servers.withdraw(self._address().number)
+            self._servers.withdraw(self._address.number)
 
     def run(self) -> None:
         """Follow the run until closed."""
@@ -194,17 +190,19 @@ class RunSync(threading.Thread):
 
     def _follow(self) -> None:
         wanted = None if self._service is None else self._service.loaded()
-        version, next_look, next_word = -1, 0.0, 0.0
-        self._servers.enlist(self._address().number)  # so that it is seen while it waits for weights, too
+        version = -1
+        next_look = 0.0
+        next_word = 0.0
+        self._servers.enlist(self._address.number)  # so that it is seen while it waits for weights, too
         while not self._left.is_set():
             now = time.monotonic()
             if now >= next_look:
                 next_look = now + _LOOK_S
-                self._look(self._client.record())
+                self._code.look(self._client.record())
                 self._client.lease.check()
             if version >= 0 and now >= next_word:
                 next_word = now + _ANNOUNCED_S
-                self._servers.announce(self._address())
+                self._servers.announce(replace(self._address, clients=self._server.clients))
             newest = self._client.wait_for_version(0)
             if newest == version or wanted is None:
                 version = newest

@@ -69,7 +69,8 @@ def listening(host: str, port: int) -> Iterator[Listening]:
         router = open_socket(context, zmq.ROUTER)
         public, secret = zmq.curve_keypair()
         router.curve_server = True
-        router.curve_publickey, router.curve_secretkey = public, secret
+        router.curve_publickey = public
+        router.curve_secretkey = secret
         router.sndhwm = _UNREAD
         router.backlog = _BACKLOG
         router.handshake_ivl = 1000 * _GREETING_S
@@ -231,7 +232,8 @@ class InferenceServer:
 
     def values(self) -> dict[str, float]:
         """Return what the server reports of itself; called from another thread."""
-        batches, latencies = list(self._service.batches), sorted(self._latencies)
+        batches = list(self._service.batches)
+        latencies = sorted(self._latencies)
         found: dict[str, float] = {
             "inference/clients": self.clients,
             "inference/requests": self._answered,

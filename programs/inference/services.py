@@ -90,7 +90,8 @@ class ArraySchema:
 
     def asked(self, request: Request, kept: Arrays | None) -> Asked:
         """Return a request as the policy takes it, with the state that was kept; raises Refusal for other arrays."""
-        rows, state = section(request.arrays, "rows."), section(request.arrays, "state.")
+        rows = section(request.arrays, "rows.")
+        state = section(request.arrays, "state.")
         places = request.arrays.get("places")
         if places is None or places.dtype != np.int64 or places.ndim != 1 or not len(places):
             raise Refusal("a request without places")
@@ -229,7 +230,8 @@ class PerClientPolicies:
     def _answer(self, client: Client, request: Request) -> Answer | None:
         if client not in self._policies:
             self._policies[client] = self._make(client.who)
-        policy, arrays = self._policies[client], Arrays()
+        policy = self._policies[client]
+        arrays = Arrays()
         match request.kind:
             case "load":
                 if (found := self._fetch(request.step)) is None:
@@ -377,7 +379,8 @@ class BatchedPolicy:
 
     def _compute_batch(self) -> list[Answered]:
         """Compute a batch of all that waits."""
-        begun, batch = time.monotonic(), list(self._waiting)
+        begun = time.monotonic()
+        batch = list(self._waiting)
         self._waiting.clear()
         self._rule.begin()
         acted = act_together(self._policy, [asked for _, asked in batch])
