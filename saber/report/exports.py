@@ -48,7 +48,14 @@ def contents(results: Results) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "method": _method(results),
-        "agents": {agent.name: _agent(agent) for agent in results.agents},
+        "agents": {
+            agent.name: {
+                "settings": agent.settings,
+                "protocol": {"label": agent.protocols.label, **asdict(agent.protocols)},
+                **({"dmlab30": agent.dmlab30._asdict()} if agent.dmlab30 else {}),
+            }
+            for agent in results.agents
+        },
         "differences": {
             name: dict(zip(agents, values, strict=True)) for name, values in differences(results.agents).items()
         },
@@ -89,12 +96,6 @@ def _method(results: Results) -> dict[str, Any]:
         "evaluations": "mean over episodes of one snapshot, with Student's 95 % interval",
         "reported_by_commit": commit(),
     }
-
-
-def _agent(agent: Agent) -> dict[str, Any]:
-    protocols = agent.protocols
-    found = {"settings": agent.settings, "protocol": {"label": protocols.label, **asdict(protocols)}}
-    return found | ({"dmlab30": agent.dmlab30._asdict()} if agent.dmlab30 else {})
 
 
 def _run(agent: Agent, run: Run) -> dict[str, Any]:

@@ -227,7 +227,10 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
         known = len(found.logs)
         found.search(label.path, label.name, order)  # the deepest first: it says most of what lies in it
         if len(found.logs) == known:
-            raise UserError(f"--label: {label.name!r}: {_why_nothing_is_new(label.path, found)}")
+            files = _files_below(label.path, []) if label.path.is_dir() else [label.path]
+            if any(file.resolve() in found.logs for file in files):
+                raise UserError(f"--label: {label.name!r}: all logs in {label.path} have a label already")
+            raise UserError(f"--label: {label.name!r}: there is no training log in {label.path}")
     for order, path in enumerate(paths, start=len(labels)):
         found.search(path, None, order)
     left_out = found.left_out
@@ -242,12 +245,6 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
         given = ", ".join(map(str, [*paths, *(label.path for label in labels)]))
         raise UserError(f"{given}: no training log with an episode; name folders with <game>.csv, or such files")
     return Inputs(runs, _read_evaluations(found.evaluations.values(), left_out), left_out)
-
-
-def _why_nothing_is_new(path: Path, found: "_Found") -> str:
-    if not path.is_dir() or any(file.resolve() in found.logs for file in _files_below(path, [])):
-        return f"all logs in {path} have a label already"
-    return f"there is no training log in {path}"
 
 
 def _read_evaluations(paths: Iterable[tuple[Path, Path]], left_out: list[str]) -> list[Evaluation]:

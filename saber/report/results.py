@@ -214,7 +214,12 @@ def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
 
 def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
     """The label, or algorithm and preset; where these are the same, with settings that differ."""
-    plain = [cluster.label or _default_name(cluster.runs) for cluster in clusters]
+    plain = []
+    for cluster in clusters:
+        agents = {name for run in cluster.runs if (name := agent_name(run.settings))}
+        presets = {str(run.settings["preset"]) for run in cluster.runs if "preset" in run.settings}
+        default = [*agents, *(presets if len(presets) == 1 else [])] or ["agent not recorded"]
+        plain.append(cluster.label or ", ".join(default))
     named = []
     for name, cluster in zip(plain, clusters, strict=True):
         alike = [other.settings for other, theirs in zip(clusters, plain, strict=True) if theirs == name]
@@ -226,12 +231,6 @@ def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
     return [
         f"{name} #{1 + named[:number].count(name)}" if seen[name] > 1 else name for number, name in enumerate(named)
     ]
-
-
-def _default_name(runs: Sequence[Run]) -> str:
-    agents = {agent_name(run.settings) for run in runs} - {None}
-    presets = {str(run.settings["preset"]) for run in runs if "preset" in run.settings}
-    return ", ".join([*map(str, agents), *(presets if len(presets) == 1 else [])] or ["agent not recorded"])
 
 
 def differences(agents: Sequence[Agent]) -> dict[str, list[str]]:

@@ -117,7 +117,13 @@ def _tall_plot(name: str, figures: dict[str, Figure]) -> str:
 
 
 def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
-    plots = [_curve_plot(f"curve-{number}", figures) for number in range(len(results.tasks))]
+    plots = []
+    for name in (f"curve-{number}" for number in range(len(results.tasks))):
+        title = escape(figures[name].title)
+        plots += [
+            f"<figure><figcaption>{title}<small>{escape(figures[name].caption)}</small></figcaption>"
+            f'<div id="{name}" role="img" aria-label="Training curve of {title}"></div></figure>'
+        ]
     lines = " The random agent, the human and the world record are named below the title; those that are near have a "
     lines = f"{lines}line." if results.atari else ""
     return [
@@ -130,14 +136,6 @@ def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
         *plots,
         "</div>",
     ]
-
-
-def _curve_plot(name: str, figures: dict[str, Figure]) -> str:
-    title, caption = map(escape, (figures[name].title, figures[name].caption))
-    return (
-        f"<figure><figcaption>{title}<small>{caption}</small></figcaption>"
-        f'<div id="{name}" role="img" aria-label="Training curve of {title}"></div></figure>'
-    )
 
 
 def _agent_legend(results: Results) -> str:

@@ -62,14 +62,6 @@ def applicable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return used if agent is None else used | {"agent": agent}
 
 
-def foreign(settings: Mapping[str, Any], options: AgentOptions) -> frozenset[str]:
-    """Return the options of other agents that the agent of these `comparable` settings does not have."""
-    if "agent" not in settings:
-        return frozenset()
-    names = {_title(agent): own for agent, own in options.items()}
-    return frozenset().union(*names.values()) - names.get(str(settings["agent"]), frozenset())
-
-
 def _unused(settings: Mapping[str, Any]) -> frozenset[str]:
     others = frozenset() if is_atari(settings) else _ONLY_ATARI
     return others if repeats(settings) else others | {"action_repeat"}
@@ -100,7 +92,11 @@ def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) 
     """Write one of the `comparable` settings of an agent; a dash stands for one that it does not have."""
     if name == TOGETHER:
         return str(settings.get(name, "one game or environment"))
-    unused = foreign(settings, options) | _unused(settings) | (frozenset() if _rate_falls(settings) else {"T_max"})
+    own = {_title(agent): names for agent, names in options.items()}
+    foreign = frozenset[str]()  # options of other agents
+    if "agent" in settings:
+        foreign = frozenset().union(*own.values()) - own.get(str(settings["agent"]), frozenset())
+    unused = foreign | _unused(settings) | (frozenset() if _rate_falls(settings) else {"T_max"})
     return str(settings.get(name, UNUSED if name in unused else NOT_RECORDED))
 
 

@@ -93,11 +93,10 @@ def _html_row(row: Row, columns: int) -> str:
     name = _html(row.name) + _html_note(row.note)
     if not row.cells:
         return f'<th scope="rowgroup" colspan="{columns + 1}"{_long(row.name)}><div>{name}</div></th>'
-    return f'<th scope="row"{_long(row.name)}>{name}</th>{"".join(map(_html_cell, row.cells))}'
-
-
-def _html_cell(cell: Cell) -> str:
-    return f"<td{_long(cell.text)}>{_html(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
+    cells = (
+        f"<td{_long(cell.text)}>{_html(cell.text)}{_html_note(cell.note, block=cell.block)}</td>" for cell in row.cells
+    )
+    return f'<th scope="row"{_long(row.name)}>{name}</th>{"".join(cells)}'
 
 
 def _long(text: str) -> str:

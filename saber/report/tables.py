@@ -89,7 +89,10 @@ def aggregate_table(results: Results) -> Table:
             for agent in results.compared(mark):
                 found = [results.aggregates[agent.name, mark, limit, reference] for reference in REFERENCES]
                 name = results.protocols.limit_name(limit) + f", {agent.name}" * (len(results.agents) > 1)
-                rows += [Row(name, _aggregate_cells(found), _missing_runs(agent, mark))] if any(found) else []
+                made = [run for run in agent.runs if run.task.is_atari]
+                having = sum(len(game.scores(mark, WHOLE)) for task, game in agent.games.items() if task.is_atari)
+                note = f"{having} of {len(made)} runs" if having < len(made) else ""
+                rows += [Row(name, _aggregate_cells(found), note)] if any(found) else []
     columns = [Column(part, f"100 % = {label}") for label in REFERENCES.values() for part in _PARTS]
     return Table("", columns, [*rows, *_published_rows(results)])
 
@@ -119,12 +122,6 @@ def describe_games(results: Results, mark: int, reference: str) -> str:
     left_out = f"; not all have {', '.join(task.title for task in sorted(others))}" if others else ""
     all_of_them = "both agents" if len(agents) == 2 else f"all {len(agents)} agents"
     return f"over the {games} that {all_of_them} here have a score of{left_out}"
-
-
-def _missing_runs(agent: Agent, mark: int) -> str:
-    runs = [run for run in agent.runs if run.task.is_atari]
-    having = sum(len(game.scores(mark, WHOLE)) for task, game in agent.games.items() if task.is_atari)
-    return f"{having} of {len(runs)} runs" if having < len(runs) else ""
 
 
 def _aggregate_cells(found: Iterable[Aggregate | None]) -> list[Cell]:

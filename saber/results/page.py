@@ -84,7 +84,8 @@ def render_page(title: str, body: str, figures: Mapping[str, Figure], style: str
         paper_height=_PAPER_HEIGHT,
         themes=json.dumps({"light": LIGHT, "dark": DARK}),
         shades=json.dumps(SHADES),
-        figures=_in_script(json.dumps(drawn, separators=(",", ":"), allow_nan=False)),
+        # No name in the JSON can end the script around it.
+        figures=json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         plotly=get_plotlyjs(),
         hand_over=f"<script>{_HAND_OVER}</script>\n" if live else "",
         look_again=_LOOK_AGAIN if live else "",
@@ -111,18 +112,21 @@ def to_plotly(figure: Figure) -> dict[str, Any]:
         "hovermode": "x" if figure.par is None else "closest",
         "hoverlabel": {"align": "left"},
         "showlegend": figure.legend,
-        # At the top of its element, which keeps it off the plot however its lines break.
-        "legend": {"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container"}
-        | {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1},  # beyond half of it, it would scroll
+        "legend": {"orientation": "h", "traceorder": "normal", "x": 0},
         "margin": {"l": 10, "r": 14, "t": 30 if figure.legend else 10, "b": 10},
     }
+    if figure.zoom:  # below the buttons for zooming, and above the data
+        layout["legend"] |= {"y": 1.02, "yanchor": "bottom"}
+        layout["margin"]["t"] = 40
+    else:  # at the top of its element, which keeps it off the plot however its lines break
+        layout["legend"] |= {"xref": "container", "yref": "container", "y": 1, "yanchor": "top"}
+        layout["legend"]["maxheight"] = 1  # beyond half of it, it would scroll
+        layout["dragmode"] = False
     for line in figure.references:
         named = {"name": line.label, "showlegend": True, "legendrank": 1001}  # behind the curves
         layout["shapes"].append(_line_across("y", line.value, line.stroke) | named)
     if figure.height is not None:
         layout["height"] = figure.height
-    if not figure.zoom:
-        layout["dragmode"] = False
     return {"data": [trace for series in figure.series for trace in _traces(series)], "layout": layout}
 
 
@@ -184,9 +188,11 @@ def _line_across(axis: str, value: float, stroke: Stroke) -> dict[str, Any]:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     found: dict[str, Any] = {"zeroline": False, "automargin": True, "showline": True, "title": {"text": axis.title}}
-    found |= {"range": axis.limits, "rangemode": "tozero" if axis.from_zero else "normal", "nticks": axis.most_ticks}
+    found |= {"rangemode": "tozero" if axis.from_zero else "normal", "nticks": axis.most_ticks}
     found |= {"type": "log" if axis.log else "-", "tickformat": ".0%" if axis.percent else ""}
     found |= {"ticks": "" if axis.blank else "outside", "showticklabels": not axis.blank, "showgrid": not axis.blank}
+    if axis.limits:
+        found["range"] = axis.limits  # plotly forgets a reader's zoom if it is null
     if axis.ticks:
         values, texts = zip(*axis.ticks, strict=True)
         found |= {"tickvals": values, "ticktext": texts, "tickangle": 0}
@@ -198,8 +204,3 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 def _variables(theme: Mapping[str, str]) -> str:
     return " ".join(f"--{name}: {colour};" for name, colour in theme.items())
-
-
-def _in_script(text: str) -> str:
-    """Escape JSON so that no name in it can end the script around the JSON."""
-    return text.replace("<", "\\u003c")

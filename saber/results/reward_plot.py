@@ -43,10 +43,11 @@ def render_reward_plot(training: ScoreCurve, evaluations: ScoreCurve, task: Task
     moments = training.moments
     evaluated = evaluations.moments
     title = f"{task.title}: training scores"
+    known = [reference_label(name, value) for name, value in references(task.scores).items()]
     sentences = [
         _describe(moments, training.episodes, task, action_repeat),
         _describe_evaluations(evaluated, evaluations.episodes),
-        _describe_references(task),
+        f"To compare: {', '.join(known)}." if known else "",  # all of them, as those far from its scores have no line
     ]
     summary = " ".join(filter(None, sentences))
     body = f'<header><h1>{escape(title)}</h1><p id="summary">{escape(summary)}</p></header>\n<div id="plot"></div>'
@@ -133,12 +134,6 @@ def _describe_evaluations(evaluated: Sequence[Moment], total: int) -> str:
     which = f"the last {summary.episodes} of " if summary.episodes < total else ""
     which += counted(total, "episode")
     return f"Evaluation: mean {_mean_and_spread(summary)} over {which}, of weights up to {steps:,} agent steps."
-
-
-def _describe_references(task: Task) -> str:
-    """Name all references of a game, as those far from its scores have no line."""
-    known = [reference_label(name, value) for name, value in references(task.scores).items()]
-    return f"To compare: {', '.join(known)}." if known else ""
 
 
 def _episode(score: float) -> str:
