@@ -28,6 +28,18 @@ from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.update_scheduler import Pace
 
+# What takes experience in yields about every second of a wait, so that the loop can do what must not wait so long.
+# After an error in between, close it: at its end it counts what it has taken.
+Waits = Generator[None, None, None]
+
+# Messages of evaluation actors: the actor's own numbers and the place of the message make the record whole.
+EVALUATION_MESSAGES = MessageSchema(
+    record=VersionedRecord, added={"actor": 0, "env": 0, "episode": 0}, episodes_only=True
+)
+_INTERVAL_S = 1.0  # between writes of the log of evaluations
+_RETRY_S = 60.0  # until that log is written again after a failure
+_MOST_TAKEN = 1000  # messages of evaluation actors at once
+
 
 def actor_messages(spec: ChunkSpec, environment: EnvironmentSpec, nb_env: int) -> MessageSchema:
     """Return what the messages of actors with these chunks and `nb_env` environments each must look like."""
@@ -40,17 +52,6 @@ def actor_messages(spec: ChunkSpec, environment: EnvironmentSpec, nb_env: int) -
     )
 
 
-# Messages of evaluation actors: the actor's own numbers and the place of the message make the record whole.
-EVALUATION_MESSAGES = MessageSchema(
-    record=VersionedRecord, added={"actor": 0, "env": 0, "episode": 0}, episodes_only=True
-)
-
-
-# What takes experience in yields about every second of a wait, so that the loop can do what must not wait so long.
-# After an error in between, close it: at its end it counts what it has taken.
-Waits = Generator[None, None, None]
-
-
 class Ingest:
     """Hands each message to the replay or to the training log, in the order that the protocol fixes.
 
@@ -59,7 +60,8 @@ class Ingest:
     """
 
     def __init__(self, run: Run, buffer: Buffer, pace: Pace, schema: MessageSchema, clock: LoopClock) -> None:
-        client, progress, limiter = run.client, run.progress, run.limiter
+        client = run.client
+        limiter = run.limiter
         self.counted: dict[int, int] = {}
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
@@ -67,7 +69,7 @@ class Ingest:
         self.episodes: list[Record] = []  # not logged yet; a checkpoint holds those of an interrupted round
         self._results = run.results
         self._is_alone = run.world.size == 1
-        self._progress = progress
+        self._progress = run.progress
         self._limiter = limiter
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
@@ -83,7 +85,8 @@ class Ingest:
     @property
     def received(self) -> dict[int, int]:
         """By actor, the number of the last message that the run has read, handed out or not."""
-        done, read = self._after_checkpoint, self.reader.received
+        done = self._after_checkpoint
+        read = self.reader.received
         return {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
 
     def take_backlog(self) -> Waits:
@@ -108,12 +111,12 @@ class Ingest:
 
     def gather(self) -> Waits:
         """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""
-        progress, limiter = self._progress, self._limiter
+        limiter = self._limiter
         if limiter.synchronize:
-            while not limiter.may_train(progress.round, self._gathered):
+            while not limiter.may_train(self._progress.round, self._gathered):
                 yield from self._take_round(self._gathered + 1)
                 self._gathered += 1
-            progress.T_actors = limiter.steps_before(self._gathered + 1)
+            self._progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
         self.take_meanwhile()
         waiting = WaitReporter(self._pace.awaited, hint=self._missing.actors)
@@ -166,7 +169,8 @@ class Ingest:
         return self.counted == counted
 
     def _take_round(self, round_: int) -> Waits:
-        crew, before = self._limiter.crew_of(round_), self._limiter.crew_of(max(0, round_ - 1))
+        crew = self._limiter.crew_of(round_)
+        before = self._limiter.crew_of(max(0, round_ - 1))
         stayed = None
         if crew != before:
             stayed = min(before.nb_actor, crew.nb_actor)
@@ -182,11 +186,14 @@ class Ingest:
                     yield
                     continue
                 chunk_id, message = entry
-                new = self._is_new(chunk_id)
-                if isinstance(message, Episode) and new:  # others were logged before the checkpoint
+                is_new = self._is_new(chunk_id)
+                if isinstance(message, Episode) and is_new:  # others were logged before the checkpoint
                     episodes.append(message)
                 elif isinstance(message, Chunk):
-                    self._add(chunk_id, message, new=new)
+                    if is_new or self._buffer.remembers(chunk_id):  # others were evicted before the checkpoint
+                        self._buffer.add(chunk_id, message)
+                    if is_new and not self._limiter.synchronize:
+                        self._progress.T_actors += self._buffer.spec.steps(message.rows["step_type"])
         finally:  # waiting for more may end in Stopped
             for actor, read in self.reader.read.items():
                 self.counted[actor] = max(read, self.counted.get(actor, 0))
@@ -200,22 +207,12 @@ class Ingest:
     def _is_new(self, message: ChunkId) -> bool:
         return message.sequence > self.counted.get(message.actor, 0)
 
-    def _add(self, chunk_id: ChunkId, chunk: Chunk, *, new: bool) -> None:
-        if new or self._buffer.remembers(chunk_id):  # others were evicted before the checkpoint
-            self._buffer.add(chunk_id, chunk)
-        if new and not self._limiter.synchronize:
-            self._progress.T_actors += self._buffer.spec.steps(chunk.rows["step_type"])
 
-
-_INTERVAL_S = 1.0  # between writes of the log
-_RETRY_S = 60.0  # until the log is written again after a failure
-_MOST_TAKEN = 1000  # messages at once
-
-
-def evaluation_record(episode: Episode, place: ChunkId) -> VersionedRecord:
-    """Return the log's record of a message, numbered by its place."""
-    numbers = {"actor": place.actor, "env": 0, "episode": place.sequence - 1}
-    return parse_record(episode.record | numbers, VersionedRecord)
+def evaluation_record(entry: Entry) -> VersionedRecord:
+    """Return the log's record of an evaluation actor's message, numbered by its place."""
+    assert isinstance(entry.message, Episode)  # the schema lets nothing else pass
+    numbers = {"actor": entry.id.actor, "env": 0, "episode": entry.id.sequence - 1}
+    return parse_record(entry.message.record | numbers, VersionedRecord)
 
 
 class Evaluations:
@@ -236,7 +233,8 @@ class Evaluations:
     @property
     def received(self) -> dict[int, int]:
         """By evaluation actor, the number of its last message that was read, or that is logged: Redis may lose all."""
-        read, logged = self._reader.received, self._results.evaluations_logged()
+        read = self._reader.received
+        logged = self._results.evaluations_logged()
         return {actor: max(read.get(actor, 0), logged.get(actor, 0)) for actor in read.keys() | logged.keys()}
 
     def take(self) -> None:
@@ -252,7 +250,7 @@ class Evaluations:
 
     def _log(self, read: Callable[[], Iterable[Entry]]) -> None:
         try:
-            self._records += [self._record(entry) for entry in read()]
+            self._records += [evaluation_record(entry) for entry in read()]
             self._results.add_evaluations(self._records)
             self._records = []
             done = {actor: last for actor, last in self._reader.read.items() if last > self._trimmed.get(actor, 0)}
@@ -265,11 +263,6 @@ class Evaluations:
         except (RunError, BrokerError) as error:
             self._failed = True
             print(f"Evaluation scores are not read any more, until the next start: {error}", flush=True)
-
-    @staticmethod
-    def _record(entry: Entry) -> VersionedRecord:
-        assert isinstance(entry.message, Episode)  # the schema lets nothing else pass
-        return evaluation_record(entry.message, entry.id)
 
     def close(self) -> None:
         """Stop reading."""

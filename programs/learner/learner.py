@@ -41,7 +41,7 @@ class Learner:
         self._world = run.world
         self._buffer = buffer
         self._clock = LoopClock(*PARTS)
-        self._pace = make_pace(run.args, agent, buffer, run.limiter, run.progress, run.world.size)
+        self._pace = make_pace(run.args, agent, buffer, run.limiter, run.progress)
         self._ingest = Ingest(run, buffer, self._pace, schema, self._clock)
         device = agent.generator.device
         self._trainer = make_trainer(agent, buffer, batch_size, device, self._clock, alone=run.world.size == 1)

@@ -116,11 +116,8 @@ class QueuePace:
     is an update whenever all parts wait.
     """
 
-    def __init__(
-        self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress, ranks: int = 1
-    ) -> None:
+    def __init__(self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress) -> None:
         self._args = args
-        self._ranks = ranks
         self._queue = queue
         self._limiter = limiter
         self._progress = progress
@@ -174,12 +171,10 @@ class QueuePace:
 Pace = StepPace | QueuePace
 
 
-def make_pace(
-    args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress, ranks: int = 1
-) -> Pace:
-    """Return the pace of an agent with its buffer, on each of so many ranks."""
+def make_pace(args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
+    """Return the pace of an agent with its buffer."""
     if buffer.fresh is not None:
-        return QueuePace(args, buffer.fresh, limiter, progress, ranks)
+        return QueuePace(args, buffer.fresh, limiter, progress)
     return StepPace(args, agent, buffer, limiter, progress)
 
 

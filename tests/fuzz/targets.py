@@ -22,6 +22,7 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.broker.log import Entry
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
@@ -133,7 +134,7 @@ def _evaluations() -> Target:
 
     def use(message: Message) -> None:
         assert isinstance(message, Episode)
-        record = evaluation_record(message, ChunkId(1, 8))
+        record = evaluation_record(Entry(ChunkId(1, 8), message))
         assert (record.actor, record.env, record.episode) == (1, 0, 7)
         _use([record] * 2)
 
