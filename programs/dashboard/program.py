@@ -90,15 +90,14 @@ def run(argv: Sequence[str], description: str) -> None:
     # What follows takes a second, and --help and mistakes shall not.
     from rainbow_iqn_apex.programs.dashboard.results import Results
     from rainbow_iqn_apex.programs.dashboard.server import Pages, application, web_server
-    from rainbow_iqn_apex.programs.dashboard.views import Views
     from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
     token = secrets.token_urlsafe(32) if options.is_open else ""
     hosts = [] if options.is_open else ["localhost", "127.0.0.1", "::1", "[::1]", options.host]
     threading.Thread(target=_end_with_reader, name="reader", daemon=True).start()
     watcher = Watcher(server, options.run_name, options.path_to_results)
-    with listener, watcher, Views(watcher) as views:
-        app = application(Pages(watcher, Results(options.path_to_results), views), hosts, token)
+    with listener, watcher:
+        app = application(Pages(watcher, Results(options.path_to_results)), hosts, token)
         web = web_server(app)
         print(f"Dashboard: {address(listener, token)}", flush=True)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops in good order, and then raises them again

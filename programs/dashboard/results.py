@@ -1,6 +1,5 @@
 """The runs of a results folder: which there are, and what the page shows of them."""
 
-import math
 import os
 import threading
 import time
@@ -13,8 +12,6 @@ from rainbow_iqn_apex.common.files import open_regular
 from rainbow_iqn_apex.monitoring.metrics import METRICS, is_given
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.programs.dashboard.run_files import RunFiles, RunKey
-from rainbow_iqn_apex.saber.results.figure import reference_label, reference_lines, references
-from rainbow_iqn_apex.saber.results.task import COLUMNS
 from rainbow_iqn_apex.saber.results.training_log import HEADER
 
 _MOST_RUNS = 100
@@ -31,28 +28,41 @@ class Results:
         self._folder = folder
         self._lock = threading.Lock()  # of the search; each run has its own
         self._next_search = 0.0
-        self._runs: dict[str, RunFiles] = {}  # by title
+        self._runs: dict[str, RunFiles] = {}  # by title, the newest first
+
+    def _find(self) -> dict[str, RunFiles]:
+        with self._lock:
+            if time.monotonic() >= self._next_search:
+                self._next_search = time.monotonic() + _SEARCH_S
+                keys = find_runs(self._folder)
+                self._runs = {key.title: self._runs.get(key.title) or RunFiles(self._folder, key) for key in keys}
+            return self._runs
+
+    @contextmanager
+    def _read(self, title: str) -> Iterator[RunFiles | None]:
+        """Look at a run, None if there is none of this name, and let no other thread at it; other runs are free."""
+        run = self._find().get(title)
+        with run.lock if run else nullcontext():
+            if run:
+                run.look()
+            yield run
 
     def titles(self) -> list[str]:
         """Return the names of the runs, in an order that stays."""
-        with self._lock:
-            return sorted(self._find())
+        return sorted(self._find())
 
     def newest(self) -> str:
         """Return the run whose log was written last; empty if there is none."""
-        with self._lock:
-            return next(iter(self._find()), "")
+        return next(iter(self._find()), "")
 
     def title_in(self, folder: Path, task: str) -> str:
         """Return the run whose files are in this folder, an absolute one; empty if it is none of these."""
-        with self._lock:
-            found = (run.key for run in self._find().values() if run.key.task == task)
-            return next((key.title for key in found if (self._folder / key.folder).resolve() == folder), "")
+        keys = (run.key for run in self._find().values() if run.key.task == task)
+        return next((key.title for key in keys if (self._folder / key.folder).resolve() == folder), "")
 
     def stamp(self, title: str) -> str:
         """Return a text that changes with a run's files."""
-        with self._lock:
-            run = self._find().get(title)
+        run = self._find().get(title)
         return f"{title} {run.stamp if run else []}"
 
     def scores(self, titles: Sequence[str]) -> dict[str, Any]:
@@ -66,7 +76,7 @@ class Results:
                 if run:
                     found = run.scores()
                     if not curves and len(found) == 1:
-                        lines = _lines(run, found[0])
+                        lines = run.lines(found[0])
                     curves += found
                     games += len(run.tasks) - len(found)
         return {"runs": curves, "lines": lines, "left_out": len(different[_MOST_COMPARED:]), "games_left_out": games}
@@ -82,67 +92,22 @@ class Results:
     def facts(self, title: str) -> dict[str, Any]:
         """Return what a run plays, how it is set, how far it got, and its newest scores beside the references."""
         with self._read(title) as run:
-            if not run:
-                return {}
-            settings = run.record.starts[-1].settings if run.record else {}
-            several = len(run.tasks) > 1
-            scores: dict[str, float] = {}
-            normalised: dict[str, dict[str, float | None]] = {}
-            for game, task in enumerate(run.tasks):
-                newest = run.newest(game)
-                named = {f"{name}, {task.title}" if several else name: score for name, score in newest.items()}
-                scores |= named
-                if table := task.scores:
-                    for reference in ("human", "world_record"):
-                        known = {name: table.normalised(score, reference) for name, score in named.items()}
-                        normalised.setdefault(reference, {}).update(known)
-            return {
-                "game": ", ".join(task.title for task in run.tasks),
-                "agent": str(settings.get("agent", "")),
-                "scores": scores,
-                "normalised": normalised,
-                "references": references(None if several else run.task.scores),
-                "metrics": _metrics(run),
-                "t_max": _t_max(run),
-                "is_over": bool(run.record and run.record.reached >= (_t_max(run) or math.inf)),
-            }
-
-    def films(self, title: str) -> list[dict[str, Any]]:
-        """Return what a run's videos of evaluation episodes show."""
-        with self._lock:
-            run = self._find().get(title)
-            return run.films() if run else []
-
-    def film(self, title: str, place: str) -> bytes:
-        """Return a run's video; empty if there is no such run, or no such video."""
-        with self._lock:
-            run = self._find().get(title)
-        try:
-            return run.film(place) if run else b""
-        except OSError:
-            return b""
+            return run.facts() if run else {}
 
     def events(self, title: str) -> list[Event]:
         """Return the newest events in a run's history, the oldest first."""
         with self._read(title) as run:
             return list(run.history.events) if run else []
 
-    @contextmanager
-    def _read(self, title: str) -> Iterator[RunFiles | None]:
-        """Look at a run, None if there is none of this name, and let no other thread at it; other runs are free."""
-        with self._lock:
-            run = self._find().get(title)
-        with run.lock if run else nullcontext():
-            if run:
-                run.look()
-            yield run
+    def films(self, title: str) -> list[dict[str, Any]]:
+        """Return what a run's videos of evaluation episodes show."""
+        run = self._find().get(title)
+        return run.films() if run else []
 
-    def _find(self) -> dict[str, RunFiles]:
-        if time.monotonic() >= self._next_search:
-            self._next_search = time.monotonic() + _SEARCH_S
-            keys = find_runs(self._folder)
-            self._runs = {key.title: self._runs.get(key.title) or RunFiles(self._folder, key) for key in keys}
-        return self._runs
+    def film(self, title: str, place: str) -> bytes:
+        """Return a run's video; empty if there is no such run, or no such video."""
+        run = self._find().get(title)
+        return run.film(place) if run else b""
 
 
 def find_runs(results: Path) -> list[RunKey]:
@@ -167,31 +132,3 @@ def _written(path: Path, results: Path) -> float | None:
             return os.fstat(file.fileno()).st_mtime if file.read(len(HEADER) + 1) == f"{HEADER}\n".encode() else None
     except OSError:
         return None
-
-
-def _t_max(run: RunFiles) -> int | None:
-    found = run.record.starts[-1].settings.get("T_max") if run.record else None
-    return found if isinstance(found, int) and found > 0 else None  # whatever somebody has written there
-
-
-def _metrics(run: RunFiles) -> dict[str, float]:
-    """Return the newest metrics of a run's files, and how far it got by its record, which is written as it ends."""
-    values = dict(run.history.lines[-1].values) if run.history.lines else {}
-    if (record := run.record) and record.reached >= values.get("time/total_timesteps", 0):
-        values |= {"time/total_timesteps": record.reached, "time/frames": record.reached * record.action_repeat}
-        values["time/progress"] = min(1.0, record.reached / (_t_max(run) or record.reached or 1))
-    return values
-
-
-def _lines(run: RunFiles, curves: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the scores to compare with; those near the run's own are `near`, for the others would flatten them."""
-    scores = run.task.scores
-    if scores is None:
-        return []
-    means = [*curves["training"]["mean"], *curves["evaluation"]["mean"]] or [scores.random]
-    near = {line.name for line in reference_lines(scores, min(means), max(means)).lines}
-    known = references(scores) | {COLUMNS[name].label: value for name, value in scores.published.items()}
-    return [
-        {"name": name, "label": reference_label(name, value), "value": value, "near": name in near}
-        for name, value in known.items()
-    ]

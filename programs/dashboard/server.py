@@ -30,7 +30,6 @@ from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.view_model import content_of
 from rainbow_iqn_apex.programs.dashboard.results import Results
-from rainbow_iqn_apex.programs.dashboard.views import Views
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview, Watcher, happenings
 from rainbow_iqn_apex.saber.results.task import Task
 
@@ -124,9 +123,8 @@ def web_server(app: Any) -> uvicorn.Server:
 class Pages:
     """Answers the browser's requests."""
 
-    def __init__(self, watcher: Watcher, results: Results, views: Views) -> None:
+    def __init__(self, watcher: Watcher, results: Results) -> None:
         self._watcher = watcher
-        self._views = views
         self._results = results
         self._plotly = get_plotlyjs().encode()
 
@@ -163,7 +161,8 @@ class Pages:
         asked = re.fullmatch("(evaluation )?actor ([0-9]{1,9})", request.query_params.get("who", ""))
         if not asked:
             return PlainTextResponse("who: expected 'actor 3' or 'evaluation actor 3'", 400)
-        return await _json(partial(self._views.ask, evaluation=bool(asked[1])), int(asked[2]))
+        ask = partial(self._watcher.views.ask, self._watcher.last.overview, evaluation=bool(asked[1]))
+        return await _json(ask, int(asked[2]))
 
     async def _film(self, request: Request) -> Response:
         run, place = (request.query_params.get(name, "") for name in ("run", "place"))

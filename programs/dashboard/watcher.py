@@ -1,4 +1,4 @@
-"""Looks at the run on the Redis server once a second, from a thread of its own, and holds what has happened in it.
+"""Looks at the run on the Redis server once a second, from a thread of its own: at its processes, and what actors see.
 
 Nothing that happens to the server or the run ends the dashboard: what is wrong stands in the newest look.
 """
@@ -9,24 +9,36 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.common.text import name_error
+from rainbow_iqn_apex.common.text import name_error, one_line
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
 from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client
+from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.leases import this_host
 from rainbow_iqn_apex.memory.broker.record import Owner, find_runs, read_run
+from rainbow_iqn_apex.memory.broker.reports import ViewListener
 from rainbow_iqn_apex.memory.broker.server_errors import explain_trouble
 from rainbow_iqn_apex.memory.broker.topology import open_servers
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader, Process
 from rainbow_iqn_apex.monitoring.report import Event
+from rainbow_iqn_apex.monitoring.view import MAX_BYTES, ViewError, decode
 
 _INTERVAL_S = 1.0
 _CHOICE_S = 10.0  # between looks at which runs there are, unless one is named
 _MOST_RUNS = 1000  # of a server, among which to choose
 _KEPT = 200  # events
 _GONE_S = 60.0  # without a report of its learner, after which a run gives way to another one
+_WATCHED_S = 5.0  # after a browser's last question for a view
+_MOST_WATCHED = 8  # actors at a time
+
+# What the Atari console's 18 actions are called; other environments' actions have numbers alone.
+_ATARI = [
+    *("no-op", "fire", "up", "right", "left", "down", "up right", "up left", "down right", "down left"),
+    *("up fire", "right fire", "left fire", "down fire"),
+    *("up right fire", "up left fire", "down right fire", "down left fire"),
+]
 
 
 class Happening(NamedTuple):
@@ -44,20 +56,23 @@ def happenings(who: str, events: Iterable[Event]) -> list[Happening]:
 
 
 class Happenings:
-    """Holds the newest events, each once; all threads may call it."""
+    """Holds the newest events of a run, each once; all threads may call it.
+
+    They are those that its processes report, and what changes between two looks.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: set[Happening] = set()
         self._processes: dict[str, Process] = {}  # of the last look, by title
-        self._name = self._run_id = ""  # of the run of the last look
+        self._name = ""  # of the run of the last look
+        self._run_id = ""
 
     def note(self, text: str, who: str = "", *, is_alarm: bool = False) -> None:
         """Add an event of this moment."""
-        self.add(who, [Event(time.time(), text, is_alarm)])
+        self._add(who, [Event(time.time(), text, is_alarm)])
 
-    def add(self, who: str, events: Iterable[Event]) -> None:
-        """Add events of a process that may be known already."""
+    def _add(self, who: str, events: Iterable[Event]) -> None:
         with self._lock:
             self._found |= set(happenings(who, events))
             if len(self._found) > 2 * _KEPT:
@@ -71,23 +86,22 @@ class Happenings:
     def see(self, overview: Overview) -> None:
         """Take the events of all reports, and compare the processes with those of the last look."""
         if overview.name != self._name:
-            self._forget(overview.name)
+            with self._lock:
+                if self._name:  # else there are only events of the search for a run
+                    self._found.clear()
+            self._name = overview.name
+            self._run_id = ""
         for process in overview.processes:
             if process.report:
-                self.add(process.title, process.report.events)
+                self._add(process.title, process.report.events)
         seen = {process.title: process for process in overview.processes}
         if overview.record.run_id == self._run_id:
             for title, process in seen.items():
                 self._compare(self._processes.get(title), process)
         elif self._run_id:
             self.note("another run has begun under this name")
-        self._run_id, self._processes = overview.record.run_id, seen
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            if self._name:  # else there are only events of the search for a run
-                self._found.clear()
-        self._name, self._run_id, self._processes = name, "", {}
+        self._run_id = overview.record.run_id
+        self._processes = seen
 
     def _compare(self, before: Process | None, now: Process) -> None:
         if now.report is None:
@@ -110,6 +124,77 @@ class Happenings:
             self.note(f"quarantined {more:.0f} messages that it could not read", now.title, is_alarm=True)
 
 
+class Views:
+    """What actors see and think, as long as a browser asks for it: an actor makes no view without a listener."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, float] = {}  # by channel, when a browser last asked for it, by the monotonic clock
+        self._newest: dict[str, dict[str, Any]] = {}  # by channel
+        self._problem = ""
+        self._listener: ViewListener | None = None
+
+    def ask(self, overview: Overview | None, actor: int, *, evaluation: bool) -> dict[str, Any]:
+        """Return the newest view of an actor, or evaluation actor, and let it make more; any thread may call it."""
+        if overview is None:
+            return {"problem": "there is no run"}
+        record = overview.record
+        channel = Keys(overview.name, record.run_id, evaluation, record.shards).view(actor)
+        watched = self._watched()
+        if channel not in watched and len(watched) >= _MOST_WATCHED:
+            return {"problem": f"{len(watched)} actors are watched already"}
+        self._asked[channel] = time.monotonic()
+        view = self._newest.get(channel)
+        if view is None or self._problem:
+            return {"problem": self._problem}
+        count = len(view["actions"])
+        is_atari = (overview.setting("env") or "atari") == "atari" and count == len(_ATARI)
+        return {"problem": "", "view": view | {"names": _ATARI if is_atari else [*map(str, range(count))]}}
+
+    def listen(self, client: Client) -> None:
+        """Listen for a moment to the actors that are watched."""
+        try:
+            self._problem = self._listen(client)
+        except BrokerError as error:
+            self._miss(f"no views come from Redis ({one_line(error)})")
+        except Exception as error:  # noqa: BLE001 - whatever a peer has sent may cost views, and no thread
+            self._miss(f"the dashboard cannot read the views ({name_error(error)})")
+
+    def _listen(self, client: Client) -> str:
+        """Return what is wrong with what came."""
+        self._asked = self._watched()
+        channels = set(self._asked)
+        if not channels:
+            self.close()
+            return ""
+        self._newest = {channel: view for channel, view in self._newest.items() if channel in channels}
+        if self._listener is None:
+            self._listener = ViewListener(client)
+        self._listener.listen(channels)
+        problem = ""
+        for channel, data in self._listener.next(MAX_BYTES + 1).items():
+            try:
+                self._newest[channel] = decode(data)
+            except ViewError as error:
+                self._newest.pop(channel, None)
+                problem = str(error)
+        return problem
+
+    def _watched(self) -> dict[str, float]:
+        now = time.monotonic()
+        return {channel: at for channel, at in self._asked.copy().items() if now - at < _WATCHED_S}
+
+    def _miss(self, why: str) -> None:
+        self._problem = why
+        self.close()
+
+    def close(self) -> None:
+        """Listen to nobody any more."""
+        if self._listener:
+            self._listener.close()
+            self._listener = None
+        self._newest = {}
+
+
 @dataclass(frozen=True)
 class LastOverview:
     """Holds what was last seen of the run."""
@@ -120,18 +205,19 @@ class LastOverview:
 
 
 class Watcher:
-    """Holds the newest look and what has happened; use as a context manager."""
+    """Holds the newest look, what has happened, and what actors see; use as a context manager."""
 
     def __init__(self, server: Server, name: str, folder: Path) -> None:
         self._server = server
         self._wanted = name
         self._folder = folder.resolve()
         self._left = threading.Event()
-        self.client: Client | None = None  # until the server has answered once
+        self._client: Client | None = None  # until the server has answered once
         self._reader: OverviewReader | None = None
         self._name = ""
         self._next_choice = 0.0
         self.happenings = Happenings()
+        self.views = Views()
         self.last = LastOverview(None, 0.0, "connecting to the Redis server")
         self._thread = threading.Thread(target=self._keep, name="watcher", daemon=True)
 
@@ -145,6 +231,7 @@ class Watcher:
 
     def _keep(self) -> None:
         while not self._left.is_set():
+            next_look = time.monotonic() + _INTERVAL_S
             try:
                 self._look()
             except Stopped:
@@ -153,14 +240,17 @@ class Watcher:
                 self._miss(hide_passwords(explain_trouble(error)))
             except Exception as error:  # noqa: BLE001 - whatever a peer has written may cost looks, and no thread
                 self._miss(f"the dashboard cannot look at it ({hide_passwords(name_error(error))})")
-            self._left.wait(_INTERVAL_S)
+            if self._client:
+                self.views.listen(self._client)
+            self._left.wait(next_look - time.monotonic())
+        self.views.close()
         if self._reader:
             self._reader.close()
 
     def _look(self) -> None:
-        if self.client is None:
-            self.client = open_servers(self._server, self._left)
-        self._choose(self.client)
+        if self._client is None:
+            self._client = open_servers(self._server, self._left)
+        self._choose(self._client)
         overview = self._reader.read() if self._reader else None
         if overview is None:
             name = f"run {self._name!r}" if self._name else "run"
@@ -188,27 +278,25 @@ class Watcher:
         if name and (name != self._name or not self._reader):
             if self._reader:
                 self._reader.close()
-            self._name, self._reader = name, OverviewReader(client.aside(), name)
+            self._name = name
+            self._reader = OverviewReader(client.aside(), name)
 
     def _newest(self, plain: Aside) -> str:
-        best, most = "", (False, False, -1)
-        kept = self._goes_on()
+        overview = self.last.overview
+        goes_on = overview and not overview.record.over and overview.learner.age < _GONE_S
+        kept = overview.name if overview and goes_on else ""
+        best = ""
+        most = (False, False, -1)
         with plain:
             for name in find_runs(plain).names[:_MOST_RUNS]:
                 try:
                     record = read_run(plain, name)
                 except RunError:  # damaged: another run may be whole
                     continue
-                if record:
-                    rank = (self._is_ours(record.owner), name == kept, record.written or 0)
-                    best, most = max((best, most), (name, rank), key=lambda pair: pair[1])
+                if record and (rank := (self._is_ours(record.owner), name == kept, record.written or 0)) > most:
+                    best = name
+                    most = rank
         return best
-
-    def _goes_on(self) -> str:
-        """Return the run that is looked at, unless its learner has left or is gone."""
-        overview = self.last.overview
-        goes_on = overview and not overview.record.over and overview.learner.age < _GONE_S
-        return overview.name if overview and goes_on else ""
 
     def _is_ours(self, owner: Owner | None) -> bool:
         """Return whether a run's files are in the results folder, or in a folder below."""

@@ -12,7 +12,6 @@ from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus
 from rainbow_iqn_apex.memory.broker.reports import ViewListener
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.programs.dashboard import watcher as watching
-from rainbow_iqn_apex.programs.dashboard.views import Views
 from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 from tests.deadline import wait_until
 from tests.memory.links import write_run
@@ -76,10 +75,10 @@ def test_a_fault_among_views_is_shown_and_listening_goes_on(
 ) -> None:
     write(client, run_name, tmp_path, 1)
     monkeypatch.setattr(ViewListener, "next", failing(1, ViewListener.next))
-    with Watcher(server, run_name, tmp_path) as watcher, Views(watcher) as views:
+    with Watcher(server, run_name, tmp_path) as watcher:
 
         def problem() -> str:
-            return str(views.ask(0, evaluation=False)["problem"])
+            return str(watcher.views.ask(watcher.last.overview, 0, evaluation=False)["problem"])
 
         wait_until(lambda: "LookupError: unforeseen" in problem(), "the fault")
         wait_until(lambda: not problem(), "the end of it")
