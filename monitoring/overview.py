@@ -225,7 +225,8 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
     if (learner.value("share/wait") or 0.0) > _STARVED and _has_trained(learner, STARTS_S):
         waits_for = learner.report.waits_for if learner.report else ""
         alerts.append(f"the learner is starved: it waits for {waits_for or 'experience'}")
-    used, limit = learner.value("redis/used_memory"), learner.value("redis/max_memory")
+    used = learner.value("redis/used_memory")
+    limit = learner.value("redis/max_memory")
     if used and limit and used > _NEAR * limit:
         alerts.append(f"Redis uses {used / limit:.0%} of its maxmemory")
     return alerts
@@ -233,7 +234,8 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
 
 def _has_trained(learner: Process, seconds: float) -> bool:
     """Return whether the learner has been training for so long that the shares of its time can be judged."""
-    updates, speed = learner.value("train/n_updates"), learner.value("train/updates_per_second")
+    updates = learner.value("train/n_updates")
+    speed = learner.value("train/updates_per_second")
     return bool(updates and speed is not None and updates > speed * seconds)
 
 

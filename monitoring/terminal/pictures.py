@@ -1,6 +1,7 @@
 """Pictures of a process, and of a whole run, for terminals of 40 columns and more."""
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
@@ -54,14 +55,17 @@ _LEFT_OUT = ("host", "pid", "memory", "version", "seen", "unread", "lag", "rate"
 
 
 class _ByWidth:
-    """Draws one of two pictures, as the terminal is wide or narrow."""
+    """Draws what a function makes for the columns that there are, and for those of the whole terminal."""
 
-    def __init__(self, wide: RenderableType, narrow: RenderableType) -> None:
-        self._wide = wide
-        self._narrow = narrow
+    def __init__(self, draw: Callable[[int, int], RenderableType]) -> None:
+        self._draw = draw
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._narrow if options.size.width < _NARROW else self._wide
+        yield self._draw(options.max_width, options.size.width)
+
+
+def _either(wide: RenderableType, narrow: RenderableType) -> RenderableType:
+    return _ByWidth(lambda _, terminal: narrow if terminal < _NARROW else wide)
 
 
 def process_picture(report: Report, run: str, settings: Settings) -> RenderableType:
@@ -91,27 +95,22 @@ def _body(report: Report, settings: Settings, *between: RenderableType, in_locks
     grid.add_row(facts, time_tree)
     T_max = settings.get("T_max")
     bar = _bar(report, T_max if type(T_max) is int else 0)
-    return Group(bar, *between, Text(""), _ByWidth(grid, Group(facts, Text(""), time_tree)))
+    return Group(bar, *between, Text(""), _either(grid, Group(facts, Text(""), time_tree)))
 
 
-class _Processes:
-    """A table of processes with the columns that there is room for; the least needed ones are left out first."""
-
-    def __init__(self, rows: list[list[Text]]) -> None:
-        self._rows = rows
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = dict(zip(_SHOWN, zip(*self._rows, strict=True), strict=False))
-        widths = {name: max(len(name), *map(len, cells)) for name, cells in columns.items()}
-        for name in _LEFT_OUT:
-            if sum(widths.values()) + len(widths) - 1 > options.max_width:
-                del widths[name]
-        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-        for name, width in widths.items():
-            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True, min_width=width)
-        for row in zip(*(columns[name] for name in widths), strict=True):
-            table.add_row(*row)
-        yield table
+def _table(rows: list[list[Text]], room: int) -> Table:
+    """Return a table with the columns that there is room for; the least needed ones are left out first."""
+    columns = dict(zip(_SHOWN, zip(*rows, strict=True), strict=False))
+    widths = {name: max(len(name), *map(len, cells)) for name, cells in columns.items()}
+    for name in _LEFT_OUT:
+        if sum(widths.values()) + len(widths) - 1 > room:
+            del widths[name]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for name, width in widths.items():
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True, min_width=width)
+    for row in zip(*(columns[name] for name in widths), strict=True):
+        table.add_row(*row)
+    return table
 
 
 def processes_table(overview: Overview, most: int) -> RenderableType:
@@ -128,7 +127,7 @@ def processes_table(overview: Overview, most: int) -> RenderableType:
     more += [Text(line, style="yellow") for line in waiting_lines(overview)]
     if hidden := len(lines) - len(shown):
         more.insert(0, Text(f"and {hidden} more: run_status.py shows all", style="dim"))
-    return Group(_Processes(rows), *more)
+    return Group(_ByWidth(lambda room, _: _table(rows, room)), *more)
 
 
 def _panel(content: RenderableType, title: str) -> RenderableType:
@@ -149,7 +148,7 @@ def _bar(report: Report, T_max: int) -> RenderableType:
     stacked = Table.grid(expand=True)
     stacked.add_row(bar)
     stacked.add_row(Text("  ".join(parts)))
-    return _ByWidth(row, stacked)
+    return _either(row, stacked)
 
 
 def _facts(report: Report, settings: Settings, *, in_lockstep: bool) -> RenderableType:
@@ -177,8 +176,8 @@ def _facts(report: Report, settings: Settings, *, in_lockstep: bool) -> Renderab
 
 def _score(report: Report, settings: Settings) -> str:
     values = report.values
-    mean, episodes = values.get("rollout/ep_rew_mean"), values.get("rollout/episodes", values.get("actor/episodes", 0))
-    if mean is None:
+    episodes = values.get("rollout/episodes", values.get("actor/episodes", 0))
+    if (mean := values.get("rollout/ep_rew_mean")) is None:
         return f"no episode yet; the first score comes {first_score(settings)}"
     trend = score(mean, values.get("rollout/ep_rew_before"), arrow=True)
     text = f"{trend}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"

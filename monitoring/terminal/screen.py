@@ -42,9 +42,12 @@ class Screen:
                 return
             if self._live is None:
                 self._live = Live(
-                    console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False,
+                    console=self.console,
+                    auto_refresh=False,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
                     transient=True,
-                )  # fmt: skip
+                )
                 self._live.start()
                 self.console.show_cursor(True)
             self._live.update(Group(picture, Text("")), refresh=True)
@@ -93,7 +96,8 @@ def drawn(picture: Callable[[Report], RenderableType]) -> Iterator[Callable[[Rep
         yield lambda _: None
         return
     screen = Screen()
-    out, errors = sys.stdout, sys.stderr
+    out = sys.stdout
+    errors = sys.stderr
     sys.stdout = _Lines(screen, out)
     if errors.isatty():
         sys.stderr = _Lines(screen, errors)
@@ -101,4 +105,5 @@ def drawn(picture: Callable[[Report], RenderableType]) -> Iterator[Callable[[Rep
         yield lambda report: screen.draw(picture(report))
     finally:
         screen.close()  # first: no line goes past the screen before the picture is gone
-        sys.stdout, sys.stderr = out, errors
+        sys.stdout = out
+        sys.stderr = errors

@@ -52,7 +52,8 @@ class DashboardOptions(RedisOptions, PageOptions):
 
 def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Server]:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
-    groups, program = (PageOptions, RedisOptions), command_line.name_of(PROGRAM)
+    groups = (PageOptions, RedisOptions)
+    program = command_line.name_of(PROGRAM)
     command_line.answer_version(program, argv)
     if command_line.asks_for_completion(argv):
         command_line.print_completion(groups, program, {})

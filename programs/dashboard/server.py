@@ -8,7 +8,6 @@ import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,7 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_FRESH = {"Cache-Control": "no-store"}
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -108,20 +108,12 @@ class Connection(H11Protocol):
 
 def web_server(app: Any) -> uvicorn.Server:
     """Return the server of an application, to be run with a socket."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=Connection,
-            backlog=_BACKLOG,
-            log_level="warning",
-            timeout_graceful_shutdown=_STOP_S,
-            server_header=False,
-        )
-    )
+    settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": _STOP_S, "server_header": False}
+    return uvicorn.Server(uvicorn.Config(app, http=Connection, backlog=_BACKLOG, **settings))
 
 
 class Pages:
-    """Answers the browser's requests."""
+    """Answers the browser's requests, each in a thread: files and Redis may take a moment."""
 
     def __init__(self, watcher: Watcher, results: Results) -> None:
         self._watcher = watcher
@@ -141,38 +133,38 @@ class Pages:
             Route("/api/film", self._film),
         ]
 
-    async def _page(self, _: Request) -> Response:
+    def _page(self, _: Request) -> Response:
         return FileResponse(_STATIC / "index.html")
 
-    async def _plotly_script(self, _: Request) -> Response:
+    def _plotly_script(self, _: Request) -> Response:
         return Response(self._plotly, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
 
-    async def _now(self, request: Request) -> Response:
-        return await _json(self._present, request.query_params.get("run", ""))
+    def _now(self, request: Request) -> Response:
+        return _json(self._present(request.query_params.get("run", "")))
 
-    async def _scores(self, request: Request) -> Response:
-        return await _json(self._results.scores, request.query_params.getlist("run"))
+    def _scores(self, request: Request) -> Response:
+        return _json(self._results.scores(request.query_params.getlist("run")))
 
-    async def _metrics(self, request: Request) -> Response:
+    def _metrics(self, request: Request) -> Response:
         names = request.query_params.getlist("name")[:_MOST_NAMES]
-        return await _json(self._results.metrics, request.query_params.get("run", ""), names)
+        return _json(self._results.metrics(request.query_params.get("run", ""), names))
 
-    async def _view(self, request: Request) -> Response:
+    def _view(self, request: Request) -> Response:
         asked = re.fullmatch("(evaluation )?actor ([0-9]{1,9})", request.query_params.get("who", ""))
         if not asked:
             return PlainTextResponse("who: expected 'actor 3' or 'evaluation actor 3'", 400)
-        ask = partial(self._watcher.views.ask, self._watcher.last.overview, evaluation=bool(asked[1]))
-        return await _json(ask, int(asked[2]))
+        overview = self._watcher.last.overview
+        return _json(self._watcher.views.ask(overview, int(asked[2]), evaluation=bool(asked[1])))
 
-    async def _film(self, request: Request) -> Response:
+    def _film(self, request: Request) -> Response:
         run, place = (request.query_params.get(name, "") for name in ("run", "place"))
-        video = await asyncio.to_thread(self._results.film, run, place)
-        headers = {"Cache-Control": "no-store"}
-        return Response(video, 200, headers, "video/webm") if video else PlainTextResponse("no such video", 404)
+        video = self._results.film(run, place)
+        return Response(video, 200, _FRESH, "video/webm") if video else PlainTextResponse("no such video", 404)
 
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""
-        last, titles = self._watcher.last, self._results.titles()
+        last = self._watcher.last
+        titles = self._results.titles()
         own = self._own_files(last.overview)
         title = asked if asked in titles else own or self._results.newest()
         own_events = self._results.events(own if last.overview else title)[-_SHOWN_EVENTS:]
@@ -199,7 +191,7 @@ class Pages:
 
 def present(last: LastOverview) -> dict[str, Any]:
     """Return what Redis has shown of the run, as plain values for JSON."""
-    shown: dict[str, Any] = {"problem": text(last.problem, _MAX_PROBLEM), "at": last.at}
+    shown = {"problem": text(last.problem, _MAX_PROBLEM), "at": last.at}
     if (overview := last.overview) is None:
         return shown
     learner = overview.learner.report
@@ -209,15 +201,10 @@ def present(last: LastOverview) -> dict[str, Any]:
         line | {"title": process.title, "began": process.report.began if process.report else None}
         for line, process in zip(content["processes"], overview.processes, strict=True)
     ]
-    return (
-        shown
-        | content
-        | {
-            "run": _run(overview),
-            "metrics": learner.values if learner else {},
-            "priorities": {"bounds": PRIORITY_BOUNDS, "counts": counts} if counts else None,
-        }
-    )
+    content["run"] = _run(overview)
+    content["metrics"] = learner.values if learner else {}
+    content["priorities"] = {"bounds": PRIORITY_BOUNDS, "counts": counts} if counts else None
+    return shown | content
 
 
 def _run(overview: Overview) -> dict[str, Any]:
@@ -245,9 +232,8 @@ def text(value: object, most: int = _MAX_TEXT) -> str:
     return printable(str(value)[:most])
 
 
-async def _json(answer: Callable[..., Any], *arguments: Any) -> Response:
-    """Return as JSON what a function answers, which may take a moment and so gets a thread."""
-    return JSONResponse(await asyncio.to_thread(answer, *arguments), headers={"Cache-Control": "no-store"})
+def _json(content: dict[str, Any]) -> Response:
+    return JSONResponse(content, headers=_FRESH)
 
 
 def application(pages: Pages, hosts: list[str], token: str) -> Starlette:
