@@ -202,7 +202,6 @@ def present(last: LastOverview) -> dict[str, Any]:
         for line, process in zip(content["processes"], overview.processes, strict=True)
     ]
     content["run"] = _run(overview)
-    content["metrics"] = learner.values if learner else {}
     content["priorities"] = {"bounds": PRIORITY_BOUNDS, "counts": counts} if counts else None
     return shown | content
 

@@ -12,7 +12,8 @@ const PARTS = [
 const named = part => part.replace("_", " ");
 
 export function showPresent(now) {
-  const { run, metrics = {}, files } = now;
+  const { run, files } = now;
+  const metrics = now.processes?.[0].metrics ?? {};  // the learner's
   const isMixed = Boolean(run && files.shown && files.shown !== files.own);
   const facts = isMixed ? {} : files.facts;
   const game = facts.game || run?.task || "";
