@@ -10,10 +10,8 @@ EVALUATION_EPSILON = 0.001
 
 def explored(greedy: Tensor, epsilon: Tensor | float, nb_actions: int, generator: torch.Generator) -> Tensor:
     """Return the greedy actions [E], or with probability epsilon, [E] or one for all, random ones in their place."""
-    shape = greedy.shape
-    device = greedy.device
-    random = torch.randint(nb_actions, shape, generator=generator, device=device)
-    is_random = torch.rand(shape, generator=generator, device=device) < epsilon
+    random = torch.randint(nb_actions, greedy.shape, generator=generator, device=greedy.device)
+    is_random = torch.rand(greedy.shape, generator=generator, device=greedy.device) < epsilon
     return torch.where(is_random, random, greedy)
 
 

@@ -154,12 +154,12 @@ class QLearningAgent(Agent):
         if not begins and not self._options.explores(step):
             return greedy
         nb_actions = self.network.nb_actions
-        slot = self._slot
         if begins:
             return torch.randint(nb_actions, greedy.shape, generator=self.generator, device=self._device)
         if step is None:
             return explored(greedy, EVALUATION_EPSILON, nb_actions, self.generator)
-        epsilon = exploration_rates(slot.places(len(greedy), places), slot.total, step, self._options).to(self._device)
+        numbers = self._slot.places(len(greedy), places)  # [E]
+        epsilon = exploration_rates(numbers, self._slot.total, step, self._options).to(self._device)
         return explored(greedy, epsilon, nb_actions, self.generator)
 
     def acting_protocol(self) -> ActingProtocol:

@@ -31,20 +31,9 @@ from rainbow_iqn_apex.memory.rows import Array, Row
 if TYPE_CHECKING:
     import vizdoom
 
-SCENARIOS = (  # those of VizDoom that one player plays, with nothing but pictures and numbers
-    "basic",
-    "deadly_corridor",
-    "deathmatch",
-    "defend_the_center",
-    "defend_the_line",
-    "freedoom2",
-    "health_gathering",
-    "health_gathering_supreme",
-    "my_way_home",
-    "predict_position",
-    "rocket_basic",
-    "simpler_basic",
-    "take_cover",
+SCENARIOS = tuple(  # those of VizDoom that one player plays, with nothing but pictures and numbers
+    "basic deadly_corridor deathmatch defend_the_center defend_the_line freedoom2 health_gathering "
+    "health_gathering_supreme my_way_home predict_position rocket_basic simpler_basic take_cover".split()
 )
 _PICTURE = Field((3, 72, 128), "uint8")
 _TICS_PER_SECOND = 35.0

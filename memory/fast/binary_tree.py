@@ -83,11 +83,7 @@ class BinaryTree:
     ) -> DrawnFromGroups:
         """Draw as `stratified`, with all that replay needs of the leaves in one call of compiled code.
 
-        Args:
-            batch_size: B.
-            generator: draws the places; None is torch's global one.
-            groups: [capacity / size] int64, a number for each group of leaves.
-            size: the leaves of a group.
+        `groups` [capacity / size] int64 has a number for each group of `size` leaves.
         """
         found, _, ratios, numbers = self._draw(batch_size, generator, groups, size)
         return DrawnFromGroups(torch.from_numpy(found), torch.from_numpy(ratios), torch.from_numpy(numbers))
