@@ -315,12 +315,6 @@ class Function(Process):
         self._process = SPAWN.Process(target=self._function, args=self._arguments)
         self._process.start()
 
-    @property
-    def sentinel(self) -> int:
-        """What multiprocessing.connection.wait takes to wait for its end."""
-        assert self._process is not None
-        return self._process.sentinel
-
     def _poll(self) -> int | None:
         return self._process.exitcode if self._process else None
 
@@ -341,6 +335,11 @@ def stop_all(
     """Ask all to stop, and yield each when it has ended, or has not for so long."""
     for process in processes:
         process.ask_to_stop(number)
+    yield from wait_for_ends(processes, patience_s)
+
+
+def wait_for_ends(processes: Sequence[AnyProcess], patience_s: float) -> Iterator[AnyProcess]:
+    """Yield each process when it has ended, or has not for so long."""
     deadline = time.monotonic() + patience_s
     for process in processes:
         while process.runs() and time.monotonic() < deadline:

@@ -5,27 +5,26 @@ that several threads share may be rounded in another order.
 """
 
 import io
-import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
-from multiprocessing.context import SpawnContext
-from multiprocessing.process import BaseProcess
+from multiprocessing import connection
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.common.signals import blocked, describe_end
+from rainbow_iqn_apex.common.signals import KILLED
 from rainbow_iqn_apex.common.text import name_error, name_exit, one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import VIDEO_SIZE, TimeLapse
@@ -33,6 +32,7 @@ from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 from rainbow_iqn_apex.programs.process import prepare_processor
+from rainbow_iqn_apex.programs.supervision import SPAWN, Function, wait_for_ends
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
@@ -53,9 +53,6 @@ class Played(NamedTuple):
     task: Task
     record: EpisodeRecord
     speed: int  # of its video, in multiples of the normal one; 0 without a video
-
-
-_Future: TypeAlias = "futures.Future[Played]"
 
 
 class EpisodePlayer:
@@ -143,28 +140,25 @@ class OwnProcess:
         yield from map(self.player.play, tasks)
 
 
+class _Worker(NamedTuple):
+    """A process that plays, and the connection over which it gets one task after the other."""
+
+    process: Function
+    tasks: Connection
+
+
 class Processes:
-    """Plays in several new processes: forks of this one would inherit its threads' locks, and could not use a GPU."""
+    """Plays in several new processes."""
 
     def __init__(
         self, player: EpisodePlayer, args: Args, weights: dict[str, torch.Tensor], workers: int, stop: threading.Event
     ) -> None:
         self.player = player  # holds what all processes have in common, but does not play
-        self._workers = workers
+        self._args, self._weights = args, _Weights(weights)
+        self._most = workers
         self._stop = stop
-        context = multiprocessing.get_context("spawn")
-        self._others = multiprocessing.active_children()  # of a script that evaluates among other things
-        self._processes: set[BaseProcess] = set()  # that have played, or do
-        self._weights = _Weights(weights)
-        try:
-            self._stop_all = SharedStop(context)
-            self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
-        except (OSError, ImportError) as error:  # shared memory and semaphores are files in /dev/shm
-            self._weights.file.close()
-            raise UserError(
-                "--evaluation-workers: processes cannot share memory and semaphores here, perhaps for want of "
-                f"/dev/shm ({one_line(error)}); give --evaluation-workers 1"
-            ) from error
+        self._idle: list[_Worker] = []
+        self._busy: dict[Connection, _Worker] = {}
 
     def play(self, tasks: Iterable[Task]) -> Iterator[Played]:
         """Play all tasks, and yield each as it ends.
@@ -172,79 +166,65 @@ class Processes:
         After yielding all tasks that have ended, raises Stopped, or RunError if a process has died.
         """
         waiting = iter(tasks)
-        running: set[_Future] = set()
-        self._submit(waiting, running)
-        while running:
-            stopping = self._stop.is_set()
-            done, _ = futures.wait(running, 0 if stopping else _TICK_S, futures.FIRST_COMPLETED)
-            for future in sorted(done, key=lambda future: future.exception() is not None):  # errors last
-                with self._deaths():
-                    running.remove(future)
-                    played = future.result()
-                yield played
-            if stopping:
-                raise Stopped
-            self._submit(waiting, running)
-
-    def _submit(self, waiting: Iterator[Task], running: set[_Future]) -> None:
-        """Keep all processes busy; a million tasks at once would take minutes to submit, and to wait for."""
-        with self._deaths(), blocked(signal.SIGINT):  # Ctrl-C reaches all, and this process stops the others
-            for task in islice(waiting, 2 * self._workers - len(running)):
+        self._hand_out(waiting)
+        while self._busy:
+            is_stopping = self._stop.is_set()
+            ready = connection.wait(self._busy, 0 if is_stopping else _TICK_S)
+            dead, errors = [], []
+            for worker in [worker for place, worker in self._busy.items() if place in ready]:
+                del self._busy[worker.tasks]
                 try:
-                    running.add(self._pool.submit(_play, task))
-                # The pool begins a process when it is given a task. If another dies meanwhile, a thread of the pool
-                # closes the pipes that the new one would get, and their numbers may be given to others.
-                except (OSError, ValueError) as error:
-                    raise futures.BrokenExecutor(str(error)) from error
-        self._processes.update(process for process in multiprocessing.active_children() if process not in self._others)
+                    found = worker.tasks.recv()
+                except (EOFError, OSError):
+                    dead.append(worker)
+                    continue
+                self._idle.append(worker)
+                if isinstance(found, Played):
+                    yield found
+                else:
+                    errors.append(found)
+            for error in errors:
+                raise error
+            for worker in dead:
+                self._explain_death(worker)
+            if is_stopping:
+                raise Stopped
+            self._hand_out(waiting)
 
-    @contextmanager
-    def _deaths(self) -> Iterator[None]:
-        try:
-            yield
-        except futures.BrokenExecutor as error:
+    def _hand_out(self, waiting: Iterator[Task]) -> None:
+        for task in islice(waiting, self._most - len(self._busy)):
+            worker = self._idle.pop() if self._idle else self._start()
+            self._busy[worker.tasks] = worker
+            with suppress(OSError):  # it has died, which `play` finds next
+                worker.tasks.send(task)
+
+    def _start(self) -> _Worker:
+        ours, theirs = SPAWN.Pipe()
+        process = Function("a process of the evaluation", _work, (self._args, self._weights, theirs))
+        with theirs:
             try:
-                if self._stop.wait(_SIGNAL_S):  # a SIGTERM to the group ends them, too, perhaps before it comes here
-                    raise Stopped from error
-                end = self._first_end()
-            finally:  # the pool has ended the others, but it forgets a process that it was just starting
-                self._kill()
-            memory = ", perhaps for want of memory: try fewer --evaluation-workers" * end.endswith("SIGKILL")
-            raise RunError(f"a process of the evaluation {end}{memory}") from error
+                process.start()
+            except OSError as error:
+                raise RunError(f"{process.name} cannot be started ({one_line(error)})") from error
+        return _Worker(process, ours)
 
-    def _first_end(self) -> str:
-        """Return how the process has ended whose end has let the pool send SIGTERM to the others."""
-        codes = [code for process in self._processes if (code := process.exitcode) is not None]
-        return describe_end(min(codes, key=lambda code: code == -signal.SIGTERM)) if codes else "has ended"
+    def _explain_death(self, worker: _Worker) -> NoReturn:
+        if self._stop.wait(_SIGNAL_S):  # a SIGTERM to the group ends them, too, perhaps before it comes here
+            raise Stopped
+        for process in wait_for_ends([worker.process], _END_S):
+            process.kill()
+        is_killed = worker.process.exit_code == KILLED + signal.SIGKILL
+        memory = ", perhaps for want of memory: try fewer --evaluation-workers" * is_killed
+        raise RunError(f"{worker.process.end}{memory}")
 
     def close(self) -> None:
         """Stop the episodes under way, and wait for the processes to end; kill those that still run after 5 seconds."""
-        self._stop_all.set()
-        enough = threading.Timer(_END_S, self._kill)
-        enough.start()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        enough.cancel()
+        workers = [*self._idle, *self._busy.values()]
+        for worker in workers:
+            worker.tasks.close()
+        for process in wait_for_ends([worker.process for worker in workers], _END_S):
+            process.kill()
         self._weights.file.close()
-
-    def _kill(self) -> None:
-        for process in multiprocessing.active_children():
-            if process not in self._others:
-                process.kill()
-
-
-class SharedStop:
-    """Tells other processes to stop, without the lock of multiprocessing's Event: a process killed with it keeps it."""
-
-    def __init__(self, context: SpawnContext) -> None:
-        self._flag = context.RawValue("b", 0)  # one byte of memory that the processes share
-
-    def set(self) -> None:
-        """Ask the processes to stop."""
-        self._flag.value = 1
-
-    def is_set(self) -> bool:
-        """Return whether they shall stop."""
-        return bool(self._flag.value)
 
 
 class _Weights:
@@ -272,34 +252,44 @@ def _load_weights(descriptor: Any) -> dict[str, torch.Tensor]:
     return weights
 
 
-_player: EpisodePlayer  # of a process of the pool
-_failure = ""  # why it has none
+class _Closed:
+    """A request to stop: the evaluation has closed the connection, or was killed.
+
+    While this process plays, nothing else comes over the connection.
+    """
+
+    def __init__(self, tasks: Connection) -> None:
+        self._tasks = tasks
+
+    def is_set(self) -> bool:
+        """Return whether playing must stop."""
+        return self._tasks.poll()
 
 
-def _begin(args: Args, weights: Any, stop: Stop) -> None:
-    """Prepare a process of the pool; `weights` is what `_Weights` has become, a dictionary of tensors."""
-    global _player, _failure
-    threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
+def _work(args: Args, weights: Any, tasks: Connection) -> None:
+    """Play in a process of its own; `weights` is what `_Weights` has become, a dictionary of tensors."""
     prepare_processor()
     torch.set_num_threads(1)
+    player: EpisodePlayer | None = None
+    failure: Exception | None = None
     try:
-        _player = EpisodePlayer(args, weights, stop)
-    except Exception as error:  # noqa: BLE001 - the pool would report a death alone; the first task raises it
-        _failure = one_line(error) if isinstance(error, UserError) else name_error(error)
+        player = EpisodePlayer(args, weights, _Closed(tasks))
+    except Exception as error:  # noqa: BLE001 - the first task raises it
+        told = one_line(error) if isinstance(error, UserError) else name_error(error)
+        failure = RunError(f"a process of the evaluation cannot play ({told})")
+    with suppress(EOFError, BrokenPipeError, Stopped):
+        while True:
+            task = tasks.recv()
+            tasks.send(_play(player, task) if player else failure)
 
 
-def _end_with_parent() -> None:
-    """Leave when the parent was killed: an idle process of a pool would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _play(task: Task) -> Played:
-    if _failure:
-        raise RunError(f"a process of the evaluation cannot play ({_failure})")
+def _play(player: EpisodePlayer, task: Task) -> Played | Exception:
     try:
-        return _player.play(task)
-    except SystemExit as error:  # the pool would hand it over without its place
-        raise RunError(name_exit(error)) from error
+        return player.play(task)
+    except Stopped:
+        raise
+    except SystemExit as error:  # by somebody's environment
+        return RunError(name_exit(error))
+    except Exception as error:  # noqa: BLE001 - raised again by the process that evaluates, with this one's traceback
+        error.add_note("".join(traceback.format_exception(error)))
+        return error
