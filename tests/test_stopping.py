@@ -119,7 +119,7 @@ CARTPOLE = ["--env", "gymnasium:CartPole-v1", "--agent", "reinforce", "--windows
         (["dashboard.py"], "uvicorn", 143),
         (["run_status.py"], "rainbow_iqn_apex.monitoring.terminal.show", 143),
         (["saber_report.py", "nowhere"], "rainbow_iqn_apex.saber.report.program", 143),
-        (["sweep.py", "{folder}/sweep.yaml", "--path-to-results={folder}"], "rainbow_iqn_apex.programs.sweep.sweep", 0),
+        (["sweep.py", "{folder}/sweep.yaml", "--path-to-results={folder}"], "rainbow_iqn_apex.programs.sweep.plan", 0),
         (["-m", START, "--path-to-results={folder}", "--port-redis={port}", *CARTPOLE], f"{START}.program", 0),
     ],
 )

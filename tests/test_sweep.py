@@ -16,7 +16,7 @@ from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.supervision import package_environment
 from rainbow_iqn_apex.programs.sweep import program
 from rainbow_iqn_apex.programs.sweep.plan import State, planned, port_for
-from rainbow_iqn_apex.programs.sweep.sweep import LOG, StartScript, take
+from rainbow_iqn_apex.programs.sweep.program import LOG, StartScript, take
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, present_start, write_record
 from tests.deadline import wait_until
 from tests.processes import ROOT, Ended, Process, Processes, clean_environment, run

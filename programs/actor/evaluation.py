@@ -43,8 +43,8 @@ from rainbow_iqn_apex.programs.actor.player import Player, fetch_weights, make_c
 from rainbow_iqn_apex.programs.actor.rollout import make_view
 from rainbow_iqn_apex.programs.common import IntervalLog, joined, temporary_environment
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
+from rainbow_iqn_apex.programs.evaluation.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.programs.machine import check_actor
-from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 
 if TYPE_CHECKING:
     from torch import Tensor

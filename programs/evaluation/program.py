@@ -25,6 +25,7 @@ from rainbow_iqn_apex.options.environment_names import option_of
 from rainbow_iqn_apex.programs.agent import device_name, select_device
 from rainbow_iqn_apex.programs.common import temporary_environment
 from rainbow_iqn_apex.programs.evaluation.card import NEW_FILM, check_folder, summary_of, write_card
+from rainbow_iqn_apex.programs.evaluation.recording import PLACES, Videos, try_to_record
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import (
     EpisodePlayer,
@@ -34,7 +35,6 @@ from rainbow_iqn_apex.programs.evaluation.workers import (
     make_players,
     number_of_workers,
 )
-from rainbow_iqn_apex.programs.recording import PLACES, Videos, try_to_record
 from rainbow_iqn_apex.saber.results import task
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from rainbow_iqn_apex.saber.results.run_record import versions

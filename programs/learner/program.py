@@ -50,6 +50,7 @@ from rainbow_iqn_apex.programs.common import (
     make_limiter,
     warn_of_long_rows,
 )
+from rainbow_iqn_apex.programs.evaluation.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.programs.learner.budget import (
     capacity,
     check_learner,
@@ -72,7 +73,6 @@ from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
 from rainbow_iqn_apex.programs.learner.world import RankWatch, RoundState, World, join, local_rank
-from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay

@@ -30,9 +30,9 @@ WINDOWS = ("auto", "terminal", "tmux", "none")
 _STOP_SECONDS = "RAINBOW_STOP_SECONDS"
 _ONCE = "--abandon-other-run"
 _OF_THIS_MACHINE = {  # options that actors elsewhere are not given
-    "id_actor", "id_eval_actor", "host_redis", "port_redis", "redis_url", "config", "model", "path_to_results",
-    "gpu_number", "render", "abandon_other_run",
-}  # fmt: skip
+    *("id_actor", "id_eval_actor", "host_redis", "port_redis", "redis_url", "config", "model"),
+    *("path_to_results", "gpu_number", "render", "abandon_other_run"),
+}
 _OTHERS = {  # options that this script gives itself
     "id_actor": "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1",
     "id_eval_actor": "--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1",
@@ -73,9 +73,9 @@ class StartOptions:
 
     def actor_name(self, id_actor: int) -> str:
         """Return what the start script calls an actor."""
-        return f"actor {id_actor}" + (f" on {self._host_of(id_actor)[0].name}" if self.hosts else "")
+        return f"actor {id_actor}" + (f" on {self._place_of(id_actor)[0].name}" if self.hosts else "")
 
-    def _host_of(self, id_actor: int) -> tuple[Host, int]:
+    def _place_of(self, id_actor: int) -> tuple[Host, int]:
         """Return the host of an actor, and the actor's turn among those there."""
         for host in self.hosts:
             if id_actor < host.actors:
@@ -85,7 +85,7 @@ class StartOptions:
 
     def _remote_command(self, id_actor: int) -> list[str]:
         """Return the command that stands for an actor elsewhere, where files and addresses from here mean nothing."""
-        host, turn = self._host_of(id_actor)
+        host, turn = self._place_of(id_actor)
         names = [f.name for part in self.args.parts for f in dataclasses.fields(part) if f.name in self.args.given]
         given = {name: self.args.get(name) for name in names if name not in _OF_THIS_MACHINE}
         given |= {"id_actor": id_actor} | ({"gpu_number": host.gpus[turn % len(host.gpus)]} if host.gpus else {})
@@ -124,7 +124,7 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
             raise UserError(config_file.name_source(line, given.get(config_file.CONFIG), keys))
     if own.gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
         raise UserError("--gpus, --gpu-number: give either of them")
-    playing = read_hosts(own.hosts, {name: given[name] for name in given.keys() - keys.keys()}, rest)
+    playing = _read_hosts(own.hosts, {name: given[name] for name in given.keys() - keys.keys()}, rest)
     if not given.get("disable_cuda"):
         for gpu in own.gpus:
             check_device("--gpus", gpu, count_gpus())
@@ -141,25 +141,20 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     except UserError as error:
         raise UserError(parsed.name_source(str(error))) from error
     if playing:
-        check_tunnel(server, parsed.redis_shards)
-        check_inference(parsed)
+        _check_tunnel(server, parsed)
     return StartOptions(
         parsed, tuple(rest), server, preset, own.gpus, own.windows, own.use_running_redis, stop_seconds, playing
     )
 
 
-def check_tunnel(server: Server, shards: int) -> None:
-    """Raise UserError for a server that a tunnel of one port cannot lead to."""
-    if server.others or server.service or shards > 1:
+def _check_tunnel(server: Server, parsed: Args) -> None:
+    """Raise UserError for a server that a tunnel of one port cannot lead to, and for inference servers."""
+    if server.others or server.service or parsed.redis_shards > 1:
         raise UserError(hosts.ONE_SERVER)
     if server.access.tls:
         raise UserError(
             f"{hosts.OPTION}: actors reach Redis through ssh, where its certificate names no host: use redis://"
         )
-
-
-def check_inference(parsed: Args) -> None:
-    """Raise UserError for actors that would have to reach an inference server, to which no tunnel leads."""
     if parsed.inference != "local":
         raise UserError(
             "--hosts, --inference: actors elsewhere reach Redis alone through ssh, and no inference server: "
@@ -167,7 +162,7 @@ def check_inference(parsed: Args) -> None:
         )
 
 
-def read_hosts(path: Path | None, given: Mapping[str, Any], rest: list[str]) -> tuple[Host, ...]:
+def _read_hosts(path: Path | None, given: Mapping[str, Any], rest: list[str]) -> tuple[Host, ...]:
     """Return the hosts of a file, none without one; add their number of actors to the options that are handed on."""
     if path is None:
         return ()

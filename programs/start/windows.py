@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.programs.process import StopRequest
@@ -29,17 +29,6 @@ _EMULATORS = {  # what comes before the command of a window, in order of prefere
     "xterm": ("-T", "{name}", "-e"),
     "x-terminal-emulator": ("-e",),
 }
-
-
-class Windows(Protocol):
-    """A kind of windows."""
-
-    @property
-    def place(self) -> str:
-        """Return where the windows are, and how to look at one."""
-
-    def open(self, name: str, command: Sequence[str]) -> None:
-        """Open a window of that name, in which the command runs."""
 
 
 class TerminalWindows:
@@ -80,6 +69,9 @@ class TmuxWindows:
             raise RunError(f"tmux opens no window for {name}: {done.stderr.strip()}")
 
 
+Windows: TypeAlias = TerminalWindows | TmuxWindows
+
+
 def _tmux(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
@@ -102,12 +94,12 @@ def choose(
     return TmuxWindows(port, inside=inside) if asked == "tmux" or (asked == "auto" and inside) else None
 
 
-def open_window(windows: Windows, name: str, process_id: int, stop: StopRequest) -> int:
-    """Open a window for a process, and return a descriptor: the window shows what is written there."""
+def open_window(opened: Callable[[str, Sequence[str]], None], name: str, process_id: int, stop: StopRequest) -> int:
+    """Open a window for a process, by `Windows.open`; return a descriptor: the window shows what is written there."""
     with tempfile.TemporaryDirectory(prefix="rainbow.") as folder:
         pipe = Path(folder) / "lines"
         os.mkfifo(pipe)
-        windows.open(name, [sys.executable, "-I", viewer.__file__, str(pipe), str(process_id)])
+        opened(name, [sys.executable, "-I", viewer.__file__, str(pipe), str(process_id)])
         deadline = time.monotonic() + _OPENS_WITHIN_S
         while time.monotonic() < deadline:
             with suppress(OSError):  # until the viewer reads

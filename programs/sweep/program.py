@@ -1,26 +1,41 @@
-"""Run a sweep: from its command line to its exit code."""
+"""Run a sweep: keep so many of its runs going at once until all have ended, and show them."""
 
 import argparse
+import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import IO, NamedTuple
+
+from rich.table import Table
 
 from rainbow_iqn_apex.common.errors import Stopped, UserError
-from rainbow_iqn_apex.common.files import folder_to_write, write_file
+from rainbow_iqn_apex.common.files import folder_to_write, lock_file, open_own, open_regular, write_file
 from rainbow_iqn_apex.common.signals import describe_end
+from rainbow_iqn_apex.common.text import counted, one_line
+from rainbow_iqn_apex.memory.broker.leases import printable
+from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.options.command_line import Parser, devices, path, port
-from rainbow_iqn_apex.programs.process import StopRequest
-from rainbow_iqn_apex.programs.supervision import package_environment
-from rainbow_iqn_apex.programs.sweep.plan import Run, check_environment, logs, planned
-from rainbow_iqn_apex.programs.sweep.sweep import Sweep, View, opened
+from rainbow_iqn_apex.programs.process import ENDS_WITH, StopRequest, fault_in, newest_with
+from rainbow_iqn_apex.programs.supervision import Command, package_environment, stop_all
+from rainbow_iqn_apex.programs.sweep.plan import Run, State, check_environment, logs, planned, port_for
 
 PROGRAM = "sweep.py"
 _FIRST_PORT = 6400
 _MOST_AT_ONCE = 64
 _SCRIPT = "sweep.sbatch"
+LOG = "sweep.log"  # of all starts of a run, in its folder
+_LOCK = ".sweep.lock"
+_TAIL = 16_384  # bytes
+_LOOK_EVERY = 10  # pauses of a tenth of a second
+_EVERY_S = 60.0  # between lines about how far all are
+_ROOM = 8  # rows of the terminal for other lines
 
 
 def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
@@ -124,7 +139,7 @@ def _slurm_script(runs: Sequence[Run], folder: Path, command: Sequence[str], at_
     return "\n".join([*lines, ""])
 
 
-def _report(runs: Sequence[Run], folder: Path, view: View) -> None:
+def _report(runs: Sequence[Run], folder: Path, view: "View") -> None:
     """Make a report of all that Atari's runs have logged; a report that fails is told, and ends nothing."""
     if not (found := logs(runs)):
         return
@@ -132,3 +147,235 @@ def _report(runs: Sequence[Run], folder: Path, view: View) -> None:
     done = subprocess.run(command, env=package_environment(), capture_output=True, text=True, check=False)
     lines = (done.stderr if done.returncode else done.stdout).splitlines()
     view.say(lines[-1] if lines else f"the report {describe_end(done.returncode)}")
+
+
+class StartScript(Command):
+    """The start script of a run, which saves and stops everything when it is asked to stop, or when the sweep ends."""
+
+    def __init__(self, run: Run, state: State, lock: IO[bytes], gpu: int | None) -> None:
+        """Start it; `lock` is what `take` has returned. Raises OSError."""
+        self.run = run
+        own = [f"--path-to-results={run.folder}", f"--port-redis={state.port}", "--windows=none"]
+        own += [] if gpu is None else [f"--gpus={gpu}"]
+        command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", *run.words, *own]
+        with lock, open_own(run.folder / LOG, "ab") as log:
+            self._begins = log.tell()  # what stands before is of other starts
+            environment = package_environment() | {ENDS_WITH: str(os.getpid())}
+            # The lock lasts as long as the start script.
+            super().__init__(run.name, command, log, environment=environment, pass_fds=[lock.fileno()])
+            self.start()
+
+    def fault(self) -> str:
+        """Return the line that best explains why it has failed."""
+        return fault_in(self._last_lines()[-30:])
+
+    def has_finished(self) -> bool:
+        """Return whether the learner has printed that it has reached the run's T-max."""
+        with suppress(OSError), self._open_log() as file:
+            file.seek(self._begins)
+            return any(re.match(rb"\[learner\] (\[\S+\] )?Finished at T = ", line) for line in file)
+        return False
+
+    def progress(self) -> tuple[int, str]:
+        """Return the agent steps that the learner has printed last, and its newest words about the score."""
+        lines = self._last_lines()
+        steps = re.search(r"T = ([0-9]{1,18}) / ", newest_with(r"^\[learner\] \[.*\] T = ", lines))
+        score = newest_with(r"^\[learner\] (Score|Mean) ", lines).removeprefix("[learner] ")
+        return int(steps[1]) if steps else 0, score or newest_with(".", lines)
+
+    def _open_log(self) -> IO[bytes]:
+        return open_regular(self.run.folder / LOG, self.run.folder)
+
+    def _last_lines(self) -> list[str]:
+        with suppress(OSError), self._open_log() as file:
+            file.seek(max(self._begins, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read().decode(errors="replace").splitlines()
+        return []
+
+
+def take(run: Run) -> IO[bytes] | None:
+    """Return a lock of the run's folder, None if another start script is at work there; raises OSError."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return lock_file(run.folder / _LOCK)
+    except BlockingIOError:
+        return None
+
+
+class Row(NamedTuple):
+    """A run at a moment."""
+
+    name: str
+    state: str  # waiting, running, finished, failed or elsewhere
+    steps: int
+    most: int
+    words: str
+
+
+class View:
+    """Shows a sweep to its user: a table on a terminal, plain lines elsewhere."""
+
+    def __init__(self, screen: Screen | None) -> None:
+        self._screen = screen
+        self._due = time.monotonic() + _EVERY_S
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        if self._screen:
+            self._screen.above([line])
+        else:
+            print(printable(line), flush=True)
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Draw all runs, or print now and then how far they are."""
+        if self._screen:
+            self._screen.draw(picture(rows, self._screen.console.height))
+        elif time.monotonic() >= self._due:
+            self._due = time.monotonic() + _EVERY_S
+            self.say(summary(rows))
+            for row in rows:
+                if row.state == "running":
+                    self.say(f"{row.name}: T = {row.steps} / {row.most}; {row.words}")
+
+
+@contextmanager
+def opened() -> Iterator[View]:
+    """Yield the view, for the standard output."""
+    if not is_possible():
+        yield View(None)
+        return
+    with closing(Screen()) as screen:
+        yield View(screen)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Return how many runs are in which state."""
+    states = [row.state for row in rows]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return f"{counted(len(rows), 'run')}: {counts}"
+
+
+def picture(rows: Sequence[Row], height: int) -> Table:
+    """Return a table of the runs; those that run or have failed come first where not all have room."""
+    room = max(1, height - _ROOM)
+    order = ("running", "failed", "elsewhere", "waiting", "finished")
+    shown = set(sorted(rows, key=lambda row: order.index(row.state))[:room])
+    table = Table(title=summary(rows), title_justify="left", box=None, expand=True)
+    table.add_column("run", no_wrap=True, ratio=3)
+    table.add_column("state", no_wrap=True)
+    table.add_column("T", justify="right", no_wrap=True)
+    table.add_column("last words", no_wrap=True, ratio=4)
+    for row in rows:
+        if row in shown:
+            steps = f"{min(1.0, row.steps / row.most):.0%} of {row.most:,}"
+            table.add_row(printable(row.name), row.state, steps, printable(row.words))
+    if left := len(rows) - len(shown):
+        table.add_row(f"and {left} more", "", "", "")
+    return table
+
+
+class Sweep:
+    """The runs that are asked for, of all that there are."""
+
+    def __init__(
+        self, every: Sequence[Run], runs: Sequence[Run], at_once: int, gpus: Sequence[int], port: int, view: View
+    ) -> None:
+        self._every, self._runs = every, runs
+        self._at_once, self._gpus, self._port = at_once, gpus, port
+        self._view = view
+        self._states = {run.name: "finished" if run.is_finished() else "waiting" for run in runs}
+        self._words: dict[str, str] = {}  # of runs that have failed
+        self._running: dict[int, StartScript] = {}  # by a number below `at_once`
+
+    def run(self, stop: StopRequest) -> None:
+        """Run all. Raises Stopped at the user's request."""
+        if skipped := self._count("finished"):
+            self._view.say(f"{skipped} of {len(self._runs)} runs have finished before")
+        pauses = 0
+        while self._running or self._count("waiting", "elsewhere"):
+            stop.pause()
+            for place, script in list(self._running.items()):
+                if not script.runs():
+                    del self._running[place]
+                    self._end(script)
+            if pauses % _LOOK_EVERY == 0:
+                self._start_more()
+                self._view.show([self._row(run) for run in self._runs])
+            pauses += 1
+        self._view.say(summary([self._row(run) for run in self._runs]))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a run has failed."""
+        return bool(self._count("failed"))
+
+    def _count(self, *states: str) -> int:
+        return sum(state in states for state in self._states.values())
+
+    def _start_more(self) -> None:
+        """Start waiting runs in free places; a run that another sweep has at work is looked at again."""
+        for run in self._runs:
+            places = [place for place in range(self._at_once) if place not in self._running]
+            if not places:
+                return
+            if self._states[run.name] in ("waiting", "elsewhere"):
+                try:
+                    self._start(run, places[0])
+                except (OSError, UserError) as error:
+                    self._states[run.name], self._words[run.name] = "failed", one_line(error)
+                    self._view.say(f"{run.name} cannot be started: {one_line(error)}")
+                    return  # a second for what may pass, such as a full disk
+
+    def _start(self, run: Run, place: int) -> None:
+        if (lock := take(run)) is None:
+            if self._states[run.name] != "elsewhere":
+                self._view.say(f"{run.name}: another sweep.py or its start script is at work in {run.folder}")
+            self._states[run.name] = "elsewhere"
+            return
+        with lock:
+            if run.is_finished():  # elsewhere, meanwhile
+                self._states[run.name] = "finished"
+                return
+            state = State(port_for(run, self._every, self._port), 0)
+            run.write(state)
+            turn = place if self._at_once > 1 else run.index  # an array's tasks have one run each
+            gpu = self._gpus[turn % len(self._gpus)] if self._gpus else None
+            self._running[place] = StartScript(run, state, lock, gpu)
+        self._states[run.name] = "running"
+        self._view.say(f"{run.name} has started; its lines are in {run.folder / LOG}")
+
+    def _end(self, script: StartScript) -> None:
+        run, code = script.run, script.exit_code or 0
+        if code == 0 and script.has_finished():
+            run.finish()
+            self._states[run.name] = "finished"
+            self._view.say(f"{run.name} has finished")
+            return
+        fault = script.fault() if code else "it was stopped before its T-max"
+        self._states[run.name], self._words[run.name] = "failed", fault
+        self._view.say(f"{run.name} {describe_end(code, 'has failed')}: {fault} (all its lines: {run.folder / LOG})")
+
+    def _row(self, run: Run) -> Row:
+        state = self._states[run.name]
+        steps, words = run.args.T_max if state == "finished" else 0, self._words.get(run.name, "")
+        for script in self._running.values():
+            if script.run is run:
+                steps, words = script.progress()
+        return Row(run.name, state, steps, run.args.T_max, words)
+
+    def stop(self) -> bool:
+        """Stop all in order; return whether all have."""
+        running = list(self._running.values())
+        self._running = {}
+        if running:
+            self._tell(f"stopping {', '.join(script.name for script in running)}, which save first")
+        for script in stop_all(running):
+            if not script.has_stopped_in_order():
+                self._tell(f"{script.end}: {script.fault()}")
+            elif script.has_finished():
+                script.run.finish()
+        return all(script.has_stopped_in_order() for script in running)
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError):  # a Ctrl-C ends who reads it, too, as tee does
+            self._view.say(line)

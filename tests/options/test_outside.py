@@ -22,7 +22,7 @@ from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import look_at_entries, open_environment, open_vector, temporary_environment
 from rainbow_iqn_apex.programs.evaluation import workers
-from rainbow_iqn_apex.programs.recording import try_to_record
+from rainbow_iqn_apex.programs.evaluation.recording import try_to_record
 from tests.documents import write_modules
 from tests.processes import ROOT, Processes, run
 

@@ -17,8 +17,8 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation import card, program
 from rainbow_iqn_apex.programs.evaluation.card import check_folder, write_card
+from rainbow_iqn_apex.programs.evaluation.recording import Videos
 from rainbow_iqn_apex.programs.evaluation.workers import Played, Task
-from rainbow_iqn_apex.programs.recording import Videos
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
     EvaluationRecord,

@@ -8,8 +8,8 @@ import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs.evaluation import program
+from rainbow_iqn_apex.programs.evaluation.recording import Videos
 from rainbow_iqn_apex.programs.evaluation.workers import OwnProcess
-from rainbow_iqn_apex.programs.recording import Videos
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
 from tests.programs.test_model_card import Players
 

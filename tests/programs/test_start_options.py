@@ -16,7 +16,7 @@ from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
-from rainbow_iqn_apex.programs.start.supervisor import Supervisor
+from rainbow_iqn_apex.programs.start.program import Supervisor
 from tests.processes import run
 
 ROOT = Path(__file__).resolve().parents[2]

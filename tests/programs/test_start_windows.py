@@ -80,8 +80,6 @@ def test_a_window_of_tmux_goes_to_this_session_or_to_one_of_its_own() -> None:
 class Viewers:
     """Windows without a window: the viewer's output goes to a file."""
 
-    place = "a file"
-
     def __init__(self, file: Path) -> None:
         self.file = file
         self.viewer: Process | None = None
@@ -93,17 +91,14 @@ class Viewers:
         self.viewer, self.stdin = Process(popen, "the viewer", self.file), popen.stdin
 
 
-class NoWindows:
-    place = "nowhere"
-
-    def open(self, _name: str, _command: Sequence[str]) -> None: ...
+def open_none(_name: str, _command: Sequence[str]) -> None: ...
 
 
 @contextmanager
 def opened(tmp_path: Path, process_id: int) -> Iterator[tuple[int, Process]]:
     """The descriptor and the viewer of a window."""
     viewers = Viewers(tmp_path / "shown")
-    descriptor = open_window(viewers, "actor 0", process_id, StopRequest())
+    descriptor = open_window(viewers.open, "actor 0", process_id, StopRequest())
     assert viewers.viewer is not None
     try:
         yield descriptor, viewers.viewer
@@ -142,14 +137,14 @@ def test_a_window_that_is_closed_lets_the_process_save(
 def test_a_window_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "_OPENS_WITHIN_S", 0.3)
     with pytest.raises(RunError, match="the window for actor 0 did not open"):
-        open_window(NoWindows(), "actor 0", 0, StopRequest())
+        open_window(open_none, "actor 0", 0, StopRequest())
 
 
 def test_a_stop_is_heeded_while_a_window_opens() -> None:
     stop = StopRequest()
     stop._note()
     with pytest.raises(Stopped):
-        open_window(NoWindows(), "actor 0", 0, stop)
+        open_window(open_none, "actor 0", 0, stop)
 
 
 def test_a_tmux_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.programs.process import StopRequest
+from rainbow_iqn_apex.programs.start.program import lines_of
 from rainbow_iqn_apex.programs.start.screen import say
-from rainbow_iqn_apex.programs.start.supervisor import lines_of
 from rainbow_iqn_apex.programs.supervision import Command, Function, Lines, OpenWindow, Process, RestartPolicy
 from tests.deadline import wait_until
 from tests.processes import wait_for_ends
