@@ -101,7 +101,7 @@ def test_a_killed_start_script_leaves_nothing_there(workplace: Workplace) -> Non
 @pytest.mark.parametrize("side", ["here", "there"])
 def test_a_network_that_goes_without_a_word_leaves_nothing_there(workplace: Workplace, sshd: Sshd, side: str) -> None:
     """A frozen ssh, or a frozen session of sshd, takes nothing and sends nothing, and no side gets an end."""
-    # Mutations: leave the time of silence out of remote_side.py; leave ServerAliveInterval out of ssh.py.
+    # Mutations: leave the time of silence out of remote_side.py; leave ServerAliveInterval out of hosts.py.
     actor = begin(workplace)
     (ssh,) = [child for child in here(workplace)[0].children() if child.name() == "ssh"]
     frozen = [ssh] if side == "here" else [one for one in sshd.sessions() if one.name() == "sshd"]

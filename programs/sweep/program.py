@@ -7,10 +7,12 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from rich.table import Table
 
@@ -55,18 +57,18 @@ def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
     folder_to_write("--path-to-results", folder)
     if given.slurm:
         return _write_script(runs_asked, folder, given)
-    with opened() as view:
-        sweep = Sweep(runs, runs_asked, given.at_once or 1, given.gpus, given.port_redis, view)
+    with closing(Screen()) if is_possible() else nullcontext() as screen:
+        sweep = Sweep(runs, runs_asked, given, screen)
         try:
             sweep.run(stop)
         except Stopped:
             in_order = sweep.stop()
-            view.say(f"go on from here with: {command_line.compose(PROGRAM, {})} {shlex.join(argv)}")
+            sweep.say(f"go on from here with: {command_line.compose(PROGRAM, {})} {shlex.join(argv)}")
             return 0 if in_order and not sweep.has_failed else 1
         finally:
             sweep.stop()  # also after an error
         if all(run.is_finished() for run in runs) or (sweep.has_failed and not given.only):
-            _report(runs, folder, view)
+            _report(runs, folder, sweep)
     return 1 if sweep.has_failed else 0
 
 
@@ -139,14 +141,14 @@ def _slurm_script(runs: Sequence[Run], folder: Path, command: Sequence[str], at_
     return "\n".join([*lines, ""])
 
 
-def _report(runs: Sequence[Run], folder: Path, view: "View") -> None:
+def _report(runs: Sequence[Run], folder: Path, sweep: "Sweep") -> None:
     """Make a report of all that Atari's runs have logged; a report that fails is told, and ends nothing."""
     if not (found := logs(runs)):
         return
     command = [sys.executable, "-m", "rainbow_iqn_apex.saber_report", *map(str, found), "--output", f"{folder}/report"]
     done = subprocess.run(command, env=package_environment(), capture_output=True, text=True, check=False)
     lines = (done.stderr if done.returncode else done.stdout).splitlines()
-    view.say(lines[-1] if lines else f"the report {describe_end(done.returncode)}")
+    sweep.say(lines[-1] if lines else f"the report {describe_end(done.returncode)}")
 
 
 class StartScript(Command):
@@ -202,22 +204,119 @@ def take(run: Run) -> IO[bytes] | None:
         return None
 
 
-class Row(NamedTuple):
-    """A run at a moment."""
+@dataclass(eq=False)
+class Entry:
+    """A run that is asked for, and what has become of it."""
 
-    name: str
+    run: Run
     state: str  # waiting, running, finished, failed or elsewhere
-    steps: int
-    most: int
-    words: str
+    fault: str = ""  # why it has failed
+    script: StartScript | None = None  # while it runs
+    place: int = 0  # below `at_once`, while it runs
+
+    def progress(self) -> tuple[int, str]:
+        """Return its agent steps, and its last words."""
+        if self.script:
+            return self.script.progress()
+        return self.run.args.T_max if self.state == "finished" else 0, self.fault
 
 
-class View:
-    """Shows a sweep to its user: a table on a terminal, plain lines elsewhere."""
+class Sweep:
+    """The runs that are asked for, of all that there are; shown as a table on a terminal, as plain lines elsewhere."""
 
-    def __init__(self, screen: Screen | None) -> None:
+    def __init__(
+        self, every: Sequence[Run], asked: Sequence[Run], given: argparse.Namespace, screen: Screen | None
+    ) -> None:
+        self._every = every
+        self._entries = [Entry(run, "finished" if run.is_finished() else "waiting") for run in asked]
+        self._at_once, self._gpus, self._port = given.at_once or 1, given.gpus, given.port_redis
         self._screen = screen
-        self._due = time.monotonic() + _EVERY_S
+        self._due = time.monotonic() + _EVERY_S  # of lines about how far all are
+
+    def run(self, stop: StopRequest) -> None:
+        """Run all. Raises Stopped at the user's request."""
+        if skipped := len(self._in_state("finished")):
+            self.say(f"{skipped} of {len(self._entries)} runs have finished before")
+        pauses = 0
+        while self._in_state("running", "waiting", "elsewhere"):
+            stop.pause()
+            for entry in self._in_state("running"):
+                if entry.script and not entry.script.runs():
+                    self._end(entry, entry.script)
+            if pauses % _LOOK_EVERY == 0:
+                self._start_more()
+                self._show()
+            pauses += 1
+        self.say(self._summary())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a run has failed."""
+        return bool(self._in_state("failed"))
+
+    def _in_state(self, *states: str) -> list[Entry]:
+        return [entry for entry in self._entries if entry.state in states]
+
+    def _start_more(self) -> None:
+        """Start waiting runs in free places; a run that another sweep has at work is looked at again."""
+        for entry in self._in_state("waiting", "elsewhere"):
+            taken = {other.place for other in self._in_state("running")}
+            places = [place for place in range(self._at_once) if place not in taken]
+            if not places:
+                return
+            try:
+                self._start(entry, places[0])
+            except (OSError, UserError) as error:
+                entry.state, entry.fault = "failed", one_line(error)
+                self.say(f"{entry.run.name} cannot be started: {entry.fault}")
+                return  # a second for what may pass, such as a full disk
+
+    def _start(self, entry: Entry, place: int) -> None:
+        run = entry.run
+        if (lock := take(run)) is None:
+            if entry.state != "elsewhere":
+                self.say(f"{run.name}: another sweep.py or its start script is at work in {run.folder}")
+            entry.state = "elsewhere"
+            return
+        with lock:
+            if run.is_finished():  # elsewhere, meanwhile
+                entry.state = "finished"
+                return
+            state = State(port_for(run, self._every, self._port), 0)
+            run.write(state)
+            turn = place if self._at_once > 1 else run.index  # an array's tasks have one run each
+            gpu = self._gpus[turn % len(self._gpus)] if self._gpus else None
+            entry.script = StartScript(run, state, lock, gpu)
+        entry.state, entry.place = "running", place
+        self.say(f"{run.name} has started; its lines are in {run.folder / LOG}")
+
+    def _end(self, entry: Entry, script: StartScript) -> None:
+        run, code = entry.run, script.exit_code or 0
+        entry.script = None
+        if code == 0 and script.has_finished():
+            run.finish()
+            entry.state = "finished"
+            self.say(f"{run.name} has finished")
+            return
+        entry.state, entry.fault = "failed", script.fault() if code else "it was stopped before its T-max"
+        log = f"all its lines: {run.folder / LOG}"
+        self.say(f"{run.name} {describe_end(code, 'has failed')}: {entry.fault} ({log})")
+
+    def stop(self) -> bool:
+        """Stop all in order; return whether all have."""
+        running = [entry.script for entry in self._entries if entry.script]
+        for entry in self._entries:
+            entry.script = None
+        with suppress(OSError):  # a Ctrl-C ends who reads it, too, as tee does
+            if running:
+                self.say(f"stopping {', '.join(script.name for script in running)}, which save first")
+        for script in stop_all(running):
+            if not script.has_stopped_in_order():
+                with suppress(OSError):
+                    self.say(f"{script.end}: {script.fault()}")
+            elif script.has_finished():
+                script.run.finish()
+        return all(script.has_stopped_in_order() for script in running)
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -226,156 +325,37 @@ class View:
         else:
             print(printable(line), flush=True)
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def _show(self) -> None:
         """Draw all runs, or print now and then how far they are."""
         if self._screen:
-            self._screen.draw(picture(rows, self._screen.console.height))
+            self._screen.draw(self._picture(max(1, self._screen.console.height - _ROOM)))
         elif time.monotonic() >= self._due:
             self._due = time.monotonic() + _EVERY_S
-            self.say(summary(rows))
-            for row in rows:
-                if row.state == "running":
-                    self.say(f"{row.name}: T = {row.steps} / {row.most}; {row.words}")
+            self.say(self._summary())
+            for entry in self._in_state("running"):
+                steps, words = entry.progress()
+                self.say(f"{entry.run.name}: T = {steps} / {entry.run.args.T_max}; {words}")
 
+    def _summary(self) -> str:
+        """Return how many runs are in which state."""
+        counts = Counter(entry.state for entry in self._entries)
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        return f"{counted(len(self._entries), 'run')}: {states}"
 
-@contextmanager
-def opened() -> Iterator[View]:
-    """Yield the view, for the standard output."""
-    if not is_possible():
-        yield View(None)
-        return
-    with closing(Screen()) as screen:
-        yield View(screen)
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Return how many runs are in which state."""
-    states = [row.state for row in rows]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"{counted(len(rows), 'run')}: {counts}"
-
-
-def picture(rows: Sequence[Row], height: int) -> Table:
-    """Return a table of the runs; those that run or have failed come first where not all have room."""
-    room = max(1, height - _ROOM)
-    order = ("running", "failed", "elsewhere", "waiting", "finished")
-    shown = set(sorted(rows, key=lambda row: order.index(row.state))[:room])
-    table = Table(title=summary(rows), title_justify="left", box=None, expand=True)
-    table.add_column("run", no_wrap=True, ratio=3)
-    table.add_column("state", no_wrap=True)
-    table.add_column("T", justify="right", no_wrap=True)
-    table.add_column("last words", no_wrap=True, ratio=4)
-    for row in rows:
-        if row in shown:
-            steps = f"{min(1.0, row.steps / row.most):.0%} of {row.most:,}"
-            table.add_row(printable(row.name), row.state, steps, printable(row.words))
-    if left := len(rows) - len(shown):
-        table.add_row(f"and {left} more", "", "", "")
-    return table
-
-
-class Sweep:
-    """The runs that are asked for, of all that there are."""
-
-    def __init__(
-        self, every: Sequence[Run], runs: Sequence[Run], at_once: int, gpus: Sequence[int], port: int, view: View
-    ) -> None:
-        self._every, self._runs = every, runs
-        self._at_once, self._gpus, self._port = at_once, gpus, port
-        self._view = view
-        self._states = {run.name: "finished" if run.is_finished() else "waiting" for run in runs}
-        self._words: dict[str, str] = {}  # of runs that have failed
-        self._running: dict[int, StartScript] = {}  # by a number below `at_once`
-
-    def run(self, stop: StopRequest) -> None:
-        """Run all. Raises Stopped at the user's request."""
-        if skipped := self._count("finished"):
-            self._view.say(f"{skipped} of {len(self._runs)} runs have finished before")
-        pauses = 0
-        while self._running or self._count("waiting", "elsewhere"):
-            stop.pause()
-            for place, script in list(self._running.items()):
-                if not script.runs():
-                    del self._running[place]
-                    self._end(script)
-            if pauses % _LOOK_EVERY == 0:
-                self._start_more()
-                self._view.show([self._row(run) for run in self._runs])
-            pauses += 1
-        self._view.say(summary([self._row(run) for run in self._runs]))
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a run has failed."""
-        return bool(self._count("failed"))
-
-    def _count(self, *states: str) -> int:
-        return sum(state in states for state in self._states.values())
-
-    def _start_more(self) -> None:
-        """Start waiting runs in free places; a run that another sweep has at work is looked at again."""
-        for run in self._runs:
-            places = [place for place in range(self._at_once) if place not in self._running]
-            if not places:
-                return
-            if self._states[run.name] in ("waiting", "elsewhere"):
-                try:
-                    self._start(run, places[0])
-                except (OSError, UserError) as error:
-                    self._states[run.name], self._words[run.name] = "failed", one_line(error)
-                    self._view.say(f"{run.name} cannot be started: {one_line(error)}")
-                    return  # a second for what may pass, such as a full disk
-
-    def _start(self, run: Run, place: int) -> None:
-        if (lock := take(run)) is None:
-            if self._states[run.name] != "elsewhere":
-                self._view.say(f"{run.name}: another sweep.py or its start script is at work in {run.folder}")
-            self._states[run.name] = "elsewhere"
-            return
-        with lock:
-            if run.is_finished():  # elsewhere, meanwhile
-                self._states[run.name] = "finished"
-                return
-            state = State(port_for(run, self._every, self._port), 0)
-            run.write(state)
-            turn = place if self._at_once > 1 else run.index  # an array's tasks have one run each
-            gpu = self._gpus[turn % len(self._gpus)] if self._gpus else None
-            self._running[place] = StartScript(run, state, lock, gpu)
-        self._states[run.name] = "running"
-        self._view.say(f"{run.name} has started; its lines are in {run.folder / LOG}")
-
-    def _end(self, script: StartScript) -> None:
-        run, code = script.run, script.exit_code or 0
-        if code == 0 and script.has_finished():
-            run.finish()
-            self._states[run.name] = "finished"
-            self._view.say(f"{run.name} has finished")
-            return
-        fault = script.fault() if code else "it was stopped before its T-max"
-        self._states[run.name], self._words[run.name] = "failed", fault
-        self._view.say(f"{run.name} {describe_end(code, 'has failed')}: {fault} (all its lines: {run.folder / LOG})")
-
-    def _row(self, run: Run) -> Row:
-        state = self._states[run.name]
-        steps, words = run.args.T_max if state == "finished" else 0, self._words.get(run.name, "")
-        for script in self._running.values():
-            if script.run is run:
-                steps, words = script.progress()
-        return Row(run.name, state, steps, run.args.T_max, words)
-
-    def stop(self) -> bool:
-        """Stop all in order; return whether all have."""
-        running = list(self._running.values())
-        self._running = {}
-        if running:
-            self._tell(f"stopping {', '.join(script.name for script in running)}, which save first")
-        for script in stop_all(running):
-            if not script.has_stopped_in_order():
-                self._tell(f"{script.end}: {script.fault()}")
-            elif script.has_finished():
-                script.run.finish()
-        return all(script.has_stopped_in_order() for script in running)
-
-    def _tell(self, line: str) -> None:
-        with suppress(OSError):  # a Ctrl-C ends who reads it, too, as tee does
-            self._view.say(line)
+    def _picture(self, room: int) -> Table:
+        """Return a table of the runs; those that run or have failed come first where not all have room."""
+        order = ("running", "failed", "elsewhere", "waiting", "finished")
+        shown = set(sorted(self._entries, key=lambda entry: order.index(entry.state))[:room])
+        table = Table(title=self._summary(), title_justify="left", box=None, expand=True)
+        table.add_column("run", no_wrap=True, ratio=3)
+        table.add_column("state", no_wrap=True)
+        table.add_column("T", justify="right", no_wrap=True)
+        table.add_column("last words", no_wrap=True, ratio=4)
+        for entry in self._entries:
+            if entry in shown:
+                (steps, words), most = entry.progress(), entry.run.args.T_max
+                part = f"{min(1.0, steps / most):.0%} of {most:,}"
+                table.add_row(printable(entry.run.name), entry.state, part, printable(words))
+        if left := len(self._entries) - len(shown):
+            table.add_row(f"and {left} more", "", "", "")
+        return table
