@@ -270,7 +270,9 @@ class IntervalLog:
     """
 
     def __init__(self, who: str, args: Args, start: int) -> None:
-        self._who, self._interval, self._T_max = who, args.log_interval, args.T_max
+        self._who = who
+        self._interval = args.log_interval
+        self._T_max = args.T_max
         self._lockstep = args.synchronize_actors_with_learner
         self._passed = start // self._interval
         self._time = time.monotonic()

@@ -90,7 +90,8 @@ def own_server_bytes(args: Args, weights: int) -> int:
 
 def check_actor(args: Args) -> None:
     """Raise UserError if an actor does not fit into this machine's memory and --force is not given."""
-    needed, there = actor_bytes(args), available_memory()
+    needed = actor_bytes(args)
+    there = available_memory()
     refuse([Need("actor", needed, there, "free here", "start fewer actors on this machine")], args)
 
 

@@ -206,7 +206,9 @@ def prepare_processor() -> None:
     up: an update of R2D2 took 4.6 s of processor time instead of 3.1, a third of it in the kernel.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # parameters of mallopt(3)
+    trim_threshold = -1  # parameters of mallopt(3)
+    mmap_threshold = -3
+    mmap_max = -4
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):

@@ -83,7 +83,9 @@ class Process(ABC):
         self.started = self.ended = 0.0  # by the clock
         self.has_worked = False
         self._restarts = 0  # without work in between
-        self._policy, self._clock, self._blocks = policy, clock, tuple(blocks)
+        self._policy = policy
+        self._clock = clock
+        self._blocks = tuple(blocks)
         self._is_stopping = False
 
     @abstractmethod
@@ -108,12 +110,14 @@ class Process(ABC):
             has_just_worked = self.ended - self.started >= _WORKS_S
             self.has_worked |= has_just_worked
             self._restarts = 1 if has_just_worked else self._restarts + 1
-        self.started, self.exit_code = self._clock(), None
+        self.started = self._clock()
+        self.exit_code = None
         try:
             with blocked(*self._blocks):
                 self._launch()
         except OSError:
-            self.ended, self.exit_code = self._clock(), _CANNOT_START
+            self.ended = self._clock()
+            self.exit_code = _CANNOT_START
             raise
 
     def runs(self) -> bool:
@@ -122,7 +126,8 @@ class Process(ABC):
             return False
         if (code := self._poll()) is None:
             return True
-        self.ended, self.exit_code = self._clock(), code if code >= 0 else KILLED - code
+        self.ended = self._clock()
+        self.exit_code = code if code >= 0 else KILLED - code
         self._clean_up()
         return False
 
@@ -189,8 +194,10 @@ class Command(Process):
     ) -> None:
         """`again` is the command after it has worked, where that is another one."""
         super().__init__(name, policy, clock, blocks)
-        self.command, self._again = command, again
-        self._environment, self._pass_fds = environment, pass_fds
+        self.command = command
+        self._again = again
+        self._environment = environment
+        self._pass_fds = pass_fds
         self._output = output
         self._lines: _CopiedLines | None = None
         self._stdin: IO[bytes] | None = None
@@ -199,13 +206,15 @@ class Command(Process):
 
     def start(self, stdin: IO[bytes] | None = None, folder: str | None = None) -> None:
         """Start it, with nothing to read unless that is given, in a folder if it is named; raises OSError."""
-        self._stdin, self._folder = stdin, folder
+        self._stdin = stdin
+        self._folder = folder
         super().start()
 
     def _launch(self) -> None:
         shown = self._output if isinstance(self._output, Lines) else None
         own = {HAS_WORKED: "yes"} if self.has_worked else {}
-        self._lines, self._popen = None, None
+        self._lines = None
+        self._popen = None
         self._popen = subprocess.Popen(
             self._again if self.has_worked and self._again else self.command,
             stdin=self._stdin or subprocess.DEVNULL,
@@ -257,7 +266,9 @@ class _CopiedLines:
     """Copies the lines of a process, in a thread, to a window (the descriptor of its pipe) or to who shows them."""
 
     def __init__(self, source: IO[bytes], name: str, window: int | None, shown: Lines) -> None:
-        self._source, self._window, self._shown = source, window, shown
+        self._source = source
+        self._window = window
+        self._shown = shown
         self.last_line = b""  # which has something in it
         self._thread = threading.Thread(target=self._copy, name=f"output of {name}", daemon=True)
         self._thread.start()
@@ -303,7 +314,8 @@ class Function(Process):
         clock: Clock = time.monotonic,
     ) -> None:
         super().__init__(name, policy, clock, (signal.SIGINT,))
-        self._function, self._arguments = function, arguments
+        self._function = function
+        self._arguments = arguments
         self._process: SpawnProcess | None = None
 
     def start(self) -> None:

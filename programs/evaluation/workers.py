@@ -154,7 +154,8 @@ class Processes:
         self, player: EpisodePlayer, args: Args, weights: dict[str, torch.Tensor], workers: int, stop: threading.Event
     ) -> None:
         self.player = player  # holds what all processes have in common, but does not play
-        self._args, self._weights = args, _Weights(weights)
+        self._args = args
+        self._weights = _Weights(weights)
         self._most = workers
         self._stop = stop
         self._idle: list[_Worker] = []
@@ -170,7 +171,8 @@ class Processes:
         while self._busy:
             is_stopping = self._stop.is_set()
             ready = connection.wait(self._busy, 0 if is_stopping else _TICK_S)
-            dead, errors = [], []
+            dead = []
+            errors = []
             for worker in [worker for place, worker in self._busy.items() if place in ready]:
                 del self._busy[worker.tasks]
                 try:

@@ -58,7 +58,8 @@ _COMMENT = re.compile(r"""^((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|(?<=\S)#|[^#'"\\])*
 _EXPECTED = "expected HOST ACTORS [folder=PATH] [gpus=LIST]"
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
 _CHECKS_AT_ONCE = 8  # an sshd drops many connections that come at once, and many hosts may lie behind one
-_TRIES, _PAUSE_S = 5, 2.0
+_TRIES = 5
+_PAUSE_S = 2.0
 _DROPPED = re.compile("kex_exchange|reset by|closed by|banner exchange")  # as sshd's MaxStartups has it
 _SSH = (  # no question, whatever the user's configuration asks for; a dead network is noticed within 15 s
     "ssh -T -a -x -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 "
@@ -78,7 +79,8 @@ _FAULTS = {
 _MOST_LINE = 65_536  # bytes; a longer one comes in pieces
 _SILENT = ("Allocated port", "Warning: Permanently added")
 _LOOK_S = 0.2
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
 _TOLD_EVERY_S = 10.0
 _STOPS_S = 60.0  # for an actor whose start script was killed; the start script itself has RAINBOW_STOP_SECONDS
 
@@ -168,7 +170,9 @@ class SshProcess(Process):
     def __init__(self, host: Host, redis: str, show: Callable[[bytes], None] = lambda _line: None) -> None:
         """`redis` is host:port of the server, as it is reached from here; `show` gets the lines of the actor."""
         super().__init__(f"ssh {host.name}", RestartPolicy(), time.monotonic, ())
-        self._host, self._redis, self._show = host, redis, show
+        self._host = host
+        self._redis = redis
+        self._show = show
         self._port = 0  # of the tunnel's other end
         self._refused = False  # the tunnel
         self._hello = b""
@@ -332,7 +336,10 @@ class RemoteActor:
     """An actor on a host, over as many connections as it takes."""
 
     def __init__(self, host: Host, redis: str, db: int, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._host, self._redis, self._db, self._words = host, redis, db, words
+        self._host = host
+        self._redis = redis
+        self._db = db
+        self._words = words
         self._told = {name: environment[name] for name in (USERNAME, PASSWORD, HAS_WORKED) if environment.get(name)}
         self._stop = False
         self._is_there = False  # the other side, over the newest connection
@@ -344,7 +351,9 @@ class RemoteActor:
 
         Raises UserError for a host that cannot run it. One that could is waited for: its folder may be mounted late.
         """
-        pause, lost_at, told_at = _FIRST_PAUSE_S, 0.0, 0.0
+        pause = _FIRST_PAUSE_S
+        lost_at = 0.0
+        told_at = 0.0
         while not self._ends():
             self._is_there = False
             try:
@@ -354,7 +363,9 @@ class RemoteActor:
                     raise
                 now = time.monotonic()
                 if self._is_there or not lost_at:
-                    pause, lost_at, told_at = _FIRST_PAUSE_S, now, now - _TOLD_EVERY_S
+                    pause = _FIRST_PAUSE_S
+                    lost_at = now
+                    told_at = now - _TOLD_EVERY_S
                 if now - told_at >= _TOLD_EVERY_S:
                     told_at = now
                     lost = f"({now - lost_at:.0f} sec): {error}"

@@ -73,10 +73,12 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
 
 def _run(supervisor: "Supervisor", asked: options.StartOptions, continuation: str) -> int:
     """Run to the end, and stop all that is left then, also after an error."""
-    stopped, code = False, 1
+    stopped = False
+    code = 1
     try:
         supervisor.prepare_redis()
-        actors, results = f"{asked.args.nb_actor} actor(s)", caller_path(asked.args.path_to_results)
+        actors = f"{asked.args.nb_actor} actor(s)"
+        results = caller_path(asked.args.path_to_results)
         if asked.hosts:
             actors += f" on {', '.join(host.name for host in asked.hosts)}"
         if asked.args.nb_eval_actors:
@@ -113,8 +115,10 @@ class Supervisor:
         self, asked: options.StartOptions, windows: Windows | None, stop: StopRequest, clock: Clock = time.monotonic
     ) -> None:
         """Open windows for the processes, if there are any; restarts depend on the `clock`."""
-        self._asked, self._windows = asked, windows
-        self._stop, self._clock = stop, clock
+        self._asked = asked
+        self._windows = windows
+        self._stop = stop
+        self._clock = clock
         self._redis: RedisServer | None = None
         self._was_stopped = self._has_finished = False  # the learner, by its own words
         self.result = ""  # the score of a learner that has ended, its plot, and the command that evaluates it
@@ -139,7 +143,8 @@ class Supervisor:
 
     def prepare_redis(self) -> None:
         """Start a Redis server, or see that the one to be used answers."""
-        server, results = self._asked.server, self._asked.args.path_to_results
+        server = self._asked.server
+        results = self._asked.args.path_to_results
         if redis_server.uses_running(server, self._asked.use_running_redis):
             if redis_server.check_running(server) and self._asked.hosts:
                 raise UserError(hosts.ONE_SERVER)

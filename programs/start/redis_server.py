@@ -159,7 +159,9 @@ class RedisServer:
     """
 
     def __init__(self, host: str, port: int, folder: Path, stop: StopRequest, clock: Clock = time.monotonic) -> None:
-        self._host, self._port, self._stop = host, port, stop
+        self._host = host
+        self._port = port
+        self._stop = stop
         self._program = find_program()
         self._lock = _lock(folder, port, stop)
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes
@@ -197,7 +199,8 @@ class RedisServer:
 
     def _wait(self) -> None:
         """Wait until this very process answers: another server may have taken the port in the meantime."""
-        deadline, printed = time.monotonic() + _ANSWERS_WITHIN_S, False
+        deadline = time.monotonic() + _ANSWERS_WITHIN_S
+        printed = False
         while (answer := ask(self._host, self._port)).process_id != self.process.process_id:
             if not self.process.runs():
                 raise self._failed("could not start")

@@ -18,7 +18,8 @@ from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.supervision import write_all
 
 _NAME = command_line.name_of("start_learning_atari.sh").removesuffix(".sh")
-_TERMINAL, _ERRORS = 1, 2  # descriptors
+_TERMINAL = 1  # descriptors
+_ERRORS = 2
 _INTERVAL_S = 1.0
 _ENDS_S = 2.0
 _screens: list[Screen] = []  # the one that is drawn on this terminal, or none
@@ -69,7 +70,8 @@ def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> No
         client = open_servers(server, left)
     except (UserError, Stopped):
         return  # learner and actors print why
-    began, printed = time.time(), set[str]()
+    began = time.time()
+    printed = set[str]()
     with closing(OverviewReader(client.aside(), run)) as reader:
         while not left.wait(_INTERVAL_S):
             try:

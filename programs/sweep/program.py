@@ -229,7 +229,9 @@ class Sweep:
     ) -> None:
         self._every = every
         self._entries = [Entry(run, "finished" if run.is_finished() else "waiting") for run in asked]
-        self._at_once, self._gpus, self._port = given.at_once or 1, given.gpus, given.port_redis
+        self._at_once = given.at_once or 1
+        self._gpus = given.gpus
+        self._port = given.port_redis
         self._screen = screen
         self._due = time.monotonic() + _EVERY_S  # of lines about how far all are
 
@@ -267,7 +269,8 @@ class Sweep:
             try:
                 self._start(entry, places[0])
             except (OSError, UserError) as error:
-                entry.state, entry.fault = "failed", one_line(error)
+                entry.state = "failed"
+                entry.fault = one_line(error)
                 self.say(f"{entry.run.name} cannot be started: {entry.fault}")
                 return  # a second for what may pass, such as a full disk
 
@@ -287,18 +290,21 @@ class Sweep:
             turn = place if self._at_once > 1 else run.index  # an array's tasks have one run each
             gpu = self._gpus[turn % len(self._gpus)] if self._gpus else None
             entry.script = StartScript(run, state, lock, gpu)
-        entry.state, entry.place = "running", place
+        entry.state = "running"
+        entry.place = place
         self.say(f"{run.name} has started; its lines are in {run.folder / LOG}")
 
     def _end(self, entry: Entry, script: StartScript) -> None:
-        run, code = entry.run, script.exit_code or 0
+        run = entry.run
+        code = script.exit_code or 0
         entry.script = None
         if code == 0 and script.has_finished():
             run.finish()
             entry.state = "finished"
             self.say(f"{run.name} has finished")
             return
-        entry.state, entry.fault = "failed", script.fault() if code else "it was stopped before its T-max"
+        entry.state = "failed"
+        entry.fault = script.fault() if code else "it was stopped before its T-max"
         log = f"all its lines: {run.folder / LOG}"
         self.say(f"{run.name} {describe_end(code, 'has failed')}: {entry.fault} ({log})")
 
@@ -353,7 +359,8 @@ class Sweep:
         table.add_column("last words", no_wrap=True, ratio=4)
         for entry in self._entries:
             if entry in shown:
-                (steps, words), most = entry.progress(), entry.run.args.T_max
+                (steps, words) = entry.progress()
+                most = entry.run.args.T_max
                 part = f"{min(1.0, steps / most):.0%} of {most:,}"
                 table.add_row(printable(entry.run.name), entry.state, part, printable(words))
         if left := len(self._entries) - len(shown):
