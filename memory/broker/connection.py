@@ -26,6 +26,7 @@ from rainbow_iqn_apex.memory.broker.server_errors import (
     explain_type,
     is_wrong_type,
     trouble_of,
+    type_probes,
     unpatched,
 )
 
@@ -142,7 +143,9 @@ class Client(redis.Redis):
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
                 if is_wrong_type(error):
-                    raise RunError(explain_type(args, self._is_refused)) from error
+                    probes = type_probes(args)
+                    wrong = [key for key, probe in probes.items() if self._is_refused(probe)]
+                    raise RunError(explain_type(wrong or probes)) from error
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")

@@ -3,7 +3,7 @@
 import re
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -127,57 +127,37 @@ def explain_denial(error: str, *, of_sentinel: bool = False) -> str | None:
     return f"{USERNAME}: the Redis user {lack} docs/access.md: {error}"
 
 
-_WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
-
-# See keys.py.
-_KEY = re.compile(
-    rb"riqx:\{[^\0]{1,500}\}(?::[^:]+)?(?::evaluation|:inference)?(?::(\w+))?(?::\d+|:secret)?(?::address)?"
-)
-_HASH, _STRING, _STREAM = ("HGET", "run_id"), ("GET",), ("XREVRANGE", "+", "-", "COUNT", "0")
-_PROBES: dict[bytes, tuple[str, ...]] = {
-    b"actors": _STREAM,
-    b"versions": _STREAM,
-    b"weights": _STRING,
-    b"log": _STREAM,
-    b"state": _HASH,
-    b"actor": _STRING,
-    b"quarantine": _STREAM,
-}
-
-
 def is_wrong_type(error: Exception) -> bool:
-    """Return whether a command met a value of another type than ours."""
-    return _WRONG_TYPE in str(error)
+    """Return whether a command, or a script, met a value of another type than ours."""
+    return "WRONGTYPE" in str(error)
 
 
-def explain_type(args: tuple[Any, ...], is_refused: Callable[[tuple[str, ...]], bool]) -> str:
-    """Return an explanation for a command that met a value of another type than ours.
+def type_probes(arguments: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
+    """Return our keys among a command's arguments, each with a command that fails if its value is of another type.
 
-    `is_refused` returns whether the server refuses a probe for that reason.
+    Our Redis users have no right to use the command TYPE.
     """
-    known = probes(args)
-    wrong = " and ".join(key for key, probe in known.items() if is_refused(probe)) or " or ".join(known)
-    return (
-        f"the Redis key {wrong} holds another type of value than this program writes there, so another program has "
-        "written it: delete it with redis-cli, and start again what has stopped"
+    texts = (argument.decode(errors="replace") if isinstance(argument, bytes) else argument for argument in arguments)
+    keys = (
+        text for text in texts if isinstance(text, str) and re.fullmatch(r"riqx:\{[^\0]{1,500}\}[\w:.-]{0,200}", text)
     )
+    return {key: _type_probe(key) for key in keys}
 
 
-def probes(arguments: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
-    """Return our keys among a command's arguments, each with a command that fails if its value is of another type."""
-    found = {}
-    for argument in arguments:
-        text = argument.encode() if isinstance(argument, str) else argument
-        if isinstance(text, bytes) and len(text) < 1000 and (key := _KEY.fullmatch(text)):
-            name, *more = _probe(text, key[1])
-            found[text.decode(errors="replace")] = (name, text.decode(errors="replace"), *more)
-    return found
+def _type_probe(key: str) -> tuple[str, ...]:
+    if re.search(r":(actors|versions|log:\d+)$", key):
+        return ("XREVRANGE", key, "+", "-", "COUNT", "0")
+    if re.search(r"\}:(learner|leader|rank:\d+)$|:(weights|actor):\w+(:\w+)?$|:report$", key):
+        return ("GET", key)
+    return ("HGET", key, "run_id")
 
 
-def _probe(key: bytes, kind: bytes | None) -> tuple[str, ...]:
-    if kind in _PROBES:
-        return _PROBES[kind]
-    return _STRING if key.endswith((b"}:learner", b"}:leader")) else _HASH
+def explain_type(keys: Iterable[str]) -> str:
+    """Explain that these keys hold values of another type than ours."""
+    return (
+        f"the Redis key {' and '.join(keys)} holds another type of value than this program writes there, so another "
+        "program has written it: delete it with redis-cli, and start again what has stopped"
+    )
 
 
 Version = tuple[int, int, int]

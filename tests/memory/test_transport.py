@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.admin import forget_run, forget_strays
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts, last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts, last_sequence, newest_version
 from tests.chaos.listener import Listener
 from tests.conftest import RedisServer
 from tests.deadline import Clock
@@ -190,6 +190,31 @@ def written(keys: Keys) -> list[str]:
             found += [group.log(actor), group.state(actor), group.report(actor)]
             found.append(group.actor_lease(actor))
     return found
+
+
+# --- values of other types ---
+
+USES: dict[str, Callable[[Client, Keys], object]] = {
+    "log": lambda client, keys: commit(client, keys, 1, b"a"),
+    "state": lambda client, keys: commit(client, keys, 1, b"a"),
+    "actor_lease": lambda client, keys: commit(client, keys, 1, b"a"),
+    "run": lambda client, keys: read_run(client, keys.name),
+    "versions": newest_version,
+    "learner_lease": lambda client, keys: Scripts(client).publish(keys, TOKEN, {0: b"w"}, restart=False),
+}
+
+
+@pytest.mark.parametrize("what", USES)
+def test_a_value_of_another_type_is_named(client: Client, keys: Keys, what: str) -> None:
+    named = getattr(keys, what)
+    key = named if isinstance(named, str) else named(0)
+    client.delete(key)
+    client.sadd(key, "somebody else's")
+    with pytest.raises(RunError) as caught:
+        USES[what](client, keys)
+    client.delete(key)
+    assert f"the Redis key {key} holds another type of value" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 # --- connecting ---
