@@ -160,8 +160,6 @@ class Lease:
                 may_break = False
                 continue
             if held.left_ms > remaining:  # a living holder has renewed the lease, or it is longer than any holder's
-                if not held.value:
-                    self._client.get(self._key)  # raises RunError, which names the key, if the key holds no string
                 raise UserError(self._refusal(held))
             remaining = held.left_ms
             waiting = waiting or WaitReporter(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)

@@ -32,7 +32,7 @@ from rainbow_iqn_apex.programs.learner.update_scheduler import StepPace
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
 _APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""
-_STATE = """redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])"""
+_STATE = """redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', last, 'owner', ARGV[1])"""
 GAP_S = 1.0  # between the two steps of a commit that should be one
 
 
@@ -69,7 +69,7 @@ def _change_commit(old: str, new: str) -> None:
 
 def _messages_without_state() -> None:
     """Only the first commit stores the state."""
-    _change_commit(_STATE, f"if first == 1 then {_STATE} else redis.call('HSET', KEYS[2], 'sequence', number) end")
+    _change_commit(_STATE, f"if first == 1 then {_STATE} else redis.call('HSET', KEYS[2], 'sequence', last) end")
 
 
 def _messages_before_state() -> None:
