@@ -14,7 +14,7 @@ from rainbow_iqn_apex.programs.common import look_at_entries
 from rainbow_iqn_apex.programs.dashboard.results import Results as DashboardResults
 from rainbow_iqn_apex.programs.learner.gauges import Summary
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.programs.machine import parse_for_start
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.results import Results

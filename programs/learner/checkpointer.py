@@ -44,8 +44,8 @@ from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
-from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.trainers import Metrics
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, Run
 
 _INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 _RETRY_S = 60.0  # until files are written again after a failure

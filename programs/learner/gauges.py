@@ -33,8 +33,8 @@ from rainbow_iqn_apex.monitoring.view_model import score as describe_score
 from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.evaluation.settings import RULES
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
-from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.trainers import LARGEST_LAG, Metrics
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, Run
 from rainbow_iqn_apex.programs.process import RESULT
 from rainbow_iqn_apex.saber.results.summary import RecentScore, recent_score
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog

@@ -25,8 +25,7 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import ChunkSchema, Episode, MessageSchema, Record
 from rainbow_iqn_apex.programs.learner.budget import chunk_bytes
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Run
-from rainbow_iqn_apex.programs.learner.update_scheduler import Pace
+from rainbow_iqn_apex.programs.learner.update_scheduler import Pace, Run
 
 # What takes experience in yields about every second of a wait, so that the loop can do what must not wait so long.
 # After an error in between, close it: at its end it counts what it has taken.

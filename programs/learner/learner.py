@@ -20,9 +20,8 @@ from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, Diverge
 from rainbow_iqn_apex.programs.learner.gauges import PARTS, LearnerGauges, Summary
 from rainbow_iqn_apex.programs.learner.ingest import Ingest, Waits, make_evaluations
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
-from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.trainers import make_trainer
-from rainbow_iqn_apex.programs.learner.update_scheduler import make_pace
+from rainbow_iqn_apex.programs.learner.update_scheduler import Run, make_pace
 from rainbow_iqn_apex.programs.learner.world import RoundState, mean_metrics
 from rainbow_iqn_apex.programs.snapshot import weights_hash
 

@@ -70,8 +70,8 @@ from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from rainbow_iqn_apex.programs.learner.learner import Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Progress, Run
 from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, Run
 from rainbow_iqn_apex.programs.learner.world import RankWatch, RoundState, World, join, local_rank
 from rainbow_iqn_apex.saber.results.run_record import present_start
 

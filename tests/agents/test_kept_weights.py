@@ -19,7 +19,7 @@ from rainbow_iqn_apex.programs.learner.checkpointer import (
     point_passed,
     points_to_keep,
 )
-from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.programs.learner.world import ALONE
 from tests.specs import ATARI
 

@@ -31,8 +31,7 @@ from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner.budget import make_buffer
 from rainbow_iqn_apex.programs.learner.ingest import Evaluations, Ingest, actor_messages, make_evaluations
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.run import Progress, Run
-from rainbow_iqn_apex.programs.learner.update_scheduler import make_pace
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, Run, make_pace
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE

@@ -20,8 +20,7 @@ from rainbow_iqn_apex.memory.rows import Row, StepType
 from rainbow_iqn_apex.programs.learner.gauges import PARTS
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.learner import Learner
-from rainbow_iqn_apex.programs.learner.run import Progress
-from rainbow_iqn_apex.programs.learner.update_scheduler import QueuePace, StepPace
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, QueuePace, StepPace
 from rainbow_iqn_apex.programs.learner.world import RoundState
 from tests.conftest import random_rows
 from tests.small import FREE

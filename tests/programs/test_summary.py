@@ -8,7 +8,7 @@ import pytest
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs.learner.gauges import Summary
-from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.budget import share_of
 from rainbow_iqn_apex.programs.learner.checkpointer import Checkpointer, DivergenceCheck
 from rainbow_iqn_apex.programs.learner.program import check_same_settings
-from rainbow_iqn_apex.programs.learner.run import Progress
+from rainbow_iqn_apex.programs.learner.update_scheduler import Progress
 from rainbow_iqn_apex.programs.learner.world import ALONE, RankWatch, RoundState, join, local_rank, mean_metrics, merge
 from tests.agents.ranks import ThreadRank, together
 from tests.agents.sequences import play
