@@ -9,26 +9,31 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor
 
-from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, misfits, paired_moments
 from rainbow_iqn_apex.agents.interface import Agent, Stateful
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
+from rainbow_iqn_apex.agents.ops.shapes import shape_text
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import ANYWHERE, open_regular, replace_file, short_path
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import name_error, one_line
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
-_KEPT = (torch.optim.Adam, torch.optim.RAdam)  # optimisers whose moments `paired_moments` reads
+_KEPT = (torch.optim.Adam, torch.optim.RAdam)  # optimisers whose moments `_paired_moments` reads
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam and its kin
+_NOISE = "_epsilon"  # buffers that are drawn again before they are used: a snapshot may leave them out
 _OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load distinguishes an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
@@ -39,10 +44,6 @@ _MAKES_BYTES = b"bytearray\n"  # in a pickle: from a number, it makes as many by
 
 class DamagedError(UserError):
     """A file is not what was written: torn, changed, or of another kind."""
-
-
-class _ChecksumError(ValueError):
-    """A record of an archive does not fit its checksum."""
 
 
 def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
@@ -97,25 +98,64 @@ def load(path: Path, option: str, folder: Path = ANYWHERE) -> dict[str, Any]:
         UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
     """
     named = f"{option}: {short_path(path)}"
+    unreadable = f"{named} cannot be read as a snapshot"
     try:
-        with (
-            open_regular(path, folder) as file,
-            warnings.catch_warnings(action="ignore"),
-        ):  # one line names the fault
+        with open_regular(path, folder) as file, warnings.catch_warnings(action="ignore"):  # one line names the fault
             size = os.fstat(file.fileno()).st_size
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        hindrance = _hindrance(error)
-        kind = UserError if hindrance else DamagedError
-        raise kind(f"{named} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
+        raise _unreadable(unreadable, error) from error
     if fault := _oversized(snapshot, size):
-        raise DamagedError(f"{named} cannot be read as a snapshot ({fault})")
+        raise DamagedError(f"{unreadable} ({fault})")
     if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
         raise UserError(f"{named} is not a snapshot: it holds no {_MODEL}")
     if fault := check_weights(weights):
         raise UserError(f"{named} cannot be used: {fault}")
     return snapshot
+
+
+def _check_archive(file: BinaryIO) -> None:
+    """Verify sizes and checksums of an archive, which torch.load would not; leaves the file at its beginning.
+
+    torch.save compresses nothing, so a file needs no more memory than it has bytes. Raises ValueError for one that
+    would, BadZipFile for a changed record or an archive without structure.
+    """
+    is_archive = file.read(len(_ZIP)) == _ZIP
+    if is_archive:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise ValueError("it is compressed")
+            if any(entry.is_dir() or entry.external_attr & _FOLDER for entry in entries):
+                raise ValueError("it has a folder, of which torch.load reads nothing into a tensor without values")
+            if sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):
+                raise ValueError("it announces more than it holds")
+            for entry in entries:  # by entry: ZipFile.testzip opens them by name, and two may share one
+                with archive.open(entry) as record:
+                    while record.read(_READ_BYTES):  # zipfile compares the checksum at its end: 0.6 s a GB
+                        pass
+    file.seek(0)
+    end = b""
+    while block := file.read(_READ_BYTES):
+        if _MAKES_BYTES in end + block:
+            raise ValueError("it makes bytes of a number")
+        end = block[-len(_MAKES_BYTES) :]
+    file.seek(0)
+
+
+def _unreadable(named: str, error: Exception) -> UserError:
+    """Return the error that names what keeps this process from reading a file; a DamagedError if it is the file."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset in a torn archive
+        return UserError(f"{named} ({error.strerror or type(error).__name__})")
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return UserError(f"{named} (there is not enough memory for it)")
+    if isinstance(error, zipfile.BadZipFile) and "CRC" in str(error):
+        return DamagedError(
+            f"{named} (its content has changed since it was written: a checksum in it does not fit; use another copy)"
+        )
+    # torch's own text explains how to run code from the file, or names details of torch's reader.
+    return DamagedError(f"{named} (it is of another kind, or torn, or holds more than plain data)")
 
 
 def _oversized(content: Any, file_bytes: int) -> str:
@@ -132,10 +172,11 @@ def _oversized(content: Any, file_bytes: int) -> str:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-            if value.device.type != "cpu" or value.is_nested or _overlaps(value):
+        if isinstance(value, Tensor) and value.layout == torch.strided:
+            size = value.numel() * value.itemsize
+            if value.device.type != "cpu" or value.is_nested or size > value.untyped_storage().nbytes():
                 return f"its tensor {name} has more elements than are stored"
-            left -= value.numel() * value.itemsize
+            left -= size
             if left < 0:
                 return f"its tensors, up to {name}, have more elements than are stored"
         elif isinstance(value, dict):
@@ -145,14 +186,24 @@ def _oversized(content: Any, file_bytes: int) -> str:
     return ""
 
 
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Return whether two elements may share their memory: whether a step along an axis ends within the axes before."""
-    end = 0
-    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and step <= end:
-            return tensor.numel() > 0
-        end += step * (size - 1)
-    return False
+def check_weights(weights: dict[str, Any]) -> str:
+    """Return why no network can use a state dict; empty if one can."""
+    strange = [str(name) for name, value in weights.items() if not (isinstance(name, str) and _is_plain(value))]
+    if strange:
+        return f"{_some(strange)} is not a tensor of numbers"
+    if broken := [name for name, value in weights.items() if not value.float().isfinite().all()]:
+        return f"{_some(broken)} has values that are not finite"
+    return ""
+
+
+def _is_plain(value: Any) -> bool:
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return False
+    return not (value.is_complex() or value.is_quantized)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def settings_of(snapshot: dict[str, Any]) -> dict[str, Any]:
@@ -164,127 +215,7 @@ def settings_of(snapshot: dict[str, Any]) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _check_archive(file: BinaryIO) -> None:
-    """Verify sizes and checksums of an archive, which torch.load would not; leaves the file at its beginning.
-
-    torch.save compresses nothing, so a file needs no more memory than it has bytes. Raises ValueError for one that
-    would, _ChecksumError for a changed record, BadZipFile and others for an archive without structure.
-    """
-    is_archive = file.read(len(_ZIP)) == _ZIP
-    if is_archive:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-                raise ValueError("it is compressed")
-            if any(entry.is_dir() or entry.external_attr & _FOLDER for entry in entries):
-                raise ValueError("it has a folder, of which torch.load reads nothing into a tensor without values")
-            if sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):
-                raise ValueError("it announces more than it holds")
-            for entry in entries:  # by entry: ZipFile.testzip opens them by name, and two may share one
-                _check_record(archive, entry)
-    file.seek(0)
-    end = b""
-    while block := file.read(_READ_BYTES):
-        if _MAKES_BYTES in end + block:
-            raise ValueError("it makes bytes of a number")
-        end = block[-len(_MAKES_BYTES) :]
-    file.seek(0)
-
-
-def _check_record(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Read a record to its end, where zipfile compares the checksum: 0.6 s a GB, a third of torch.load's time."""
-    with archive.open(entry) as record:
-        try:
-            while record.read(_READ_BYTES):
-                pass
-        except zipfile.BadZipFile as error:
-            raise _ChecksumError from error
-
-
-def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
-    """Restore the state of every part of the agent; raises UserError if a part is missing, or of another size."""
-    for name, part in agent.parts.items():
-        if f"{name}{_SUFFIX}" not in snapshot:
-            raise UserError(f"the snapshot holds nothing of {name!r}, which belongs to these settings")
-        _restore_part(name, part, snapshot)
-
-
-def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:
-    try:
-        part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"the snapshot's {name} does not fit these settings: {name_error(error)}") from error
-
-
-def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = True) -> None:
-    """Start from a snapshot, perhaps another project's: its weights go into all networks, its moments into Adam.
-
-    Networks are the model and all parts with weights of the same names and shapes. In further training, the next steps
-    should be as long as the last ones were. Adam would begin with longer steps if it estimated the moments anew, so it
-    keeps the snapshot's moments; Adam's settings are those of the command line. What networks cannot be trained further
-    without, as an agent's critics, is taken over, too (`Agent.learned`). All else belongs to a run, and this run is
-    new: counts, random numbers and replay begin afresh, and a target network of what acts begins equal to it. Noise
-    buffers may be missing; they are drawn before they are used.
-
-    Raises UserError if the weights do not fit the agent. What is missing, and moments that do not fit, are left out,
-    and a line is printed. An agent that never `trains` needs the weights alone.
-    """
-    weights = snapshot[_MODEL]
-    for name, part in agent.parts.items():
-        if trains and name in agent.learned:
-            if f"{name}{_SUFFIX}" in snapshot:
-                _restore_part(name, part, snapshot)
-            else:
-                print(f"What was learned as {name!r} begins anew: the snapshot holds weights alone", flush=True)
-        elif isinstance(part, Network) and _shapes(own := part.state_dict()) == _shapes(agent.model.state_dict()):
-            if lines := list(misfits(weights, own, agent.sizes_of)):
-                raise UserError("\n".join(lines))
-            part.load_state_dict(own | weights)
-        elif trains and isinstance(part, torch.optim.Optimizer):
-            _restore_moments(part, agent, snapshot)
-        elif trains and isinstance(part, Network):
-            print(f"The network {name!r} begins anew: the agent's `learned` does not name it", flush=True)
-
-
-def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in weights.items()}
-
-
-def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
-    whose = type(optimiser).__name__
-    kept = isinstance(optimiser, _KEPT)
-    if f"optimiser{_SUFFIX}" not in snapshot or not kept:
-        why = "the snapshot holds weights alone" if kept else "only moments of Adam and its kin are kept"
-        print(f"{whose} begins anew: {why}", flush=True)
-        return
-    names = [name for name, _ in agent.model.named_parameters()]
-    weights = {name: weight for name, weight in snapshot[_MODEL].items() if name in names}  # without buffers
-    trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    if [*map(id, trained)] != [*map(id, agent.model.parameters())]:  # then the snapshot is ours, and in our order
-        weights = {f"trained weight {number}": parameter for number, parameter in enumerate(trained)}
-        names = list(weights)
-    try:
-        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], weights, names)
-    except ValueError as error:
-        print(f"{whose} begins anew, without the snapshot's moments: {error}", flush=True)
-    else:
-        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
-        print(f"{whose} goes on with the snapshot's moments", flush=True)
-
-
-def weights_hash(model: torch.nn.Module, weights: Mapping[str, torch.Tensor] | None = None) -> str:
-    """Return 16 hex digits that are the same for two runs exactly if both have learned the same, but for chance.
-
-    The digits begin the SHA-256 of name, dtype, shape and bytes of all that is published, in the order of names: not of
-    the noise of the moment, which is drawn. `weights` are those that the model has been given, as it may keep them
-    rounded.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(acting_tensors(model).items()):
-        array = (tensor if weights is None else weights[name]).detach().cpu().float().numpy()
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:16]
+# --- which file ---
 
 
 def last_model(folder: Path, game: str, steps: int) -> Path:
@@ -359,18 +290,175 @@ def last_models(folder: Path, game: str) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def _hindrance(error: Exception) -> str:
-    """Return what keeps this process from reading a file that may be whole; empty if the file is at fault."""
-    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset in a torn archive
-        return error.strerror or type(error).__name__
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
-        return "there is not enough memory for it"
-    return ""
+# --- into an agent ---
 
 
-def _damage(error: Exception) -> str:
-    """Return what is wrong with a file; the class of torch's error does not show it, as that depends on the content."""
-    if isinstance(error, _ChecksumError):
-        return "its content has changed since it was written: a checksum in it does not fit; use another copy"
-    # torch's own text explains how to run code from the file, or names details of torch's reader.
-    return "it is of another kind, or torn, or holds more than plain data"
+def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
+    """Restore the state of every part of the agent; raises UserError if a part is missing, or of another size."""
+    for name, part in agent.parts.items():
+        if f"{name}{_SUFFIX}" not in snapshot:
+            raise UserError(f"the snapshot holds nothing of {name!r}, which belongs to these settings")
+        _restore_part(name, part, snapshot)
+
+
+def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:
+    try:
+        part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"the snapshot's {name} does not fit these settings: {name_error(error)}") from error
+
+
+def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = True) -> None:
+    """Start from a snapshot, perhaps another project's: its weights go into all networks, its moments into Adam.
+
+    Networks are the model and all parts with weights of the same names and shapes. In further training, the next steps
+    should be as long as the last ones were. Adam would begin with longer steps if it estimated the moments anew, so it
+    keeps the snapshot's moments; Adam's settings are those of the command line. What networks cannot be trained further
+    without, as an agent's critics, is taken over, too (`Agent.learned`). All else belongs to a run, and this run is
+    new: counts, random numbers and replay begin afresh, and a target network of what acts begins equal to it. Noise
+    buffers may be missing; they are drawn before they are used.
+
+    Raises UserError if the weights do not fit the agent. What is missing, and moments that do not fit, are left out,
+    and a line is printed. An agent that never `trains` needs the weights alone.
+    """
+    weights = snapshot[_MODEL]
+    for name, part in agent.parts.items():
+        if trains and name in agent.learned:
+            if f"{name}{_SUFFIX}" in snapshot:
+                _restore_part(name, part, snapshot)
+            else:
+                print(f"What was learned as {name!r} begins anew: the snapshot holds weights alone", flush=True)
+        elif isinstance(part, Network) and _shapes(own := part.state_dict()) == _shapes(agent.model.state_dict()):
+            if lines := list(_misfits(weights, own, agent.sizes_of)):
+                raise UserError("\n".join(lines))
+            part.load_state_dict(own | weights)
+        elif trains and isinstance(part, torch.optim.Optimizer):
+            _restore_moments(part, agent, snapshot)
+        elif trains and isinstance(part, Network):
+            print(f"The network {name!r} begins anew: the agent's `learned` does not name it", flush=True)
+
+
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in weights.items()}
+
+
+def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
+    whose = type(optimiser).__name__
+    kept = isinstance(optimiser, _KEPT)
+    if f"optimiser{_SUFFIX}" not in snapshot or not kept:
+        why = "the snapshot holds weights alone" if kept else "only moments of Adam and its kin are kept"
+        print(f"{whose} begins anew: {why}", flush=True)
+        return
+    names = [name for name, _ in agent.model.named_parameters()]
+    weights = {name: weight for name, weight in snapshot[_MODEL].items() if name in names}  # without buffers
+    trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    if [*map(id, trained)] != [*map(id, agent.model.parameters())]:  # then the snapshot is ours, and in our order
+        weights = {f"trained weight {number}": parameter for number, parameter in enumerate(trained)}
+        names = list(weights)
+    try:
+        state = _paired_moments(snapshot[f"optimiser{_SUFFIX}"], weights, names)
+    except ValueError as error:
+        print(f"{whose} begins anew, without the snapshot's moments: {error}", flush=True)
+    else:
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+        print(f"{whose} goes on with the snapshot's moments", flush=True)
+
+
+def weights_hash(model: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> str:
+    """Return 16 hex digits that are the same for two runs exactly if both have learned the same, but for chance.
+
+    The digits begin the SHA-256 of name, dtype, shape and bytes of all that is published, in the order of names: not of
+    the noise of the moment, which is drawn. `weights` are those that the model has been given, as it may keep them
+    rounded.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(acting_tensors(model).items()):
+        array = (tensor if weights is None else weights[name]).detach().cpu().float().numpy()
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+# --- weights that do not fit, and moments that may ---
+
+
+def _misfits(
+    weights: dict[str, Tensor], own: dict[str, Tensor], read: Callable[[dict[str, Tensor]], dict[str, Any]]
+) -> Iterator[str]:
+    """Yield why `weights` do not fit a network whose state is `own`: lines that name the setting to change.
+
+    `read` is the agent's way to read its settings from weights, `Agent.sizes_of`.
+    """
+    try:
+        saved = read(weights)
+        wanted = read(own)
+    except ValueError as error:
+        yield f"--model: the snapshot is not of Rainbow-IQN or Rainbow: {error}"
+        return
+    lines = differences(saved, wanted)
+    yield from lines
+    if not lines:  # else the names and shapes that follow from a wrong setting would only hide it
+        yield from (f"--model: {text}" for text in _other_names(weights, own) or _other_shapes(weights, own))
+
+
+def differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Return a line for each setting that a snapshot has with another value than is `wanted`."""
+    return [_line(name, saved[name], wanted[name]) for name in wanted if saved.get(name, wanted[name]) != wanted[name]]
+
+
+def _line(name: str, saved: Any, wanted: Any) -> str:
+    if name == "nb_actions":
+        return f"--model: the snapshot chooses among {saved} actions, this environment has {wanted}"
+    if name == "history_length":  # the shapes show their product alone
+        return f"{flag_of(name)}: the snapshot's weights need {saved} pictures (of colour: times 3), here are {wanted}"
+    return f"{flag_of(name)}: the snapshot's weights need {saved}, is {wanted}"
+
+
+def _other_names(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[str]:
+    missing = sorted(name for name in own.keys() - weights.keys() if not name.endswith(_NOISE))
+    extra = sorted(weights.keys() - own.keys())
+    texts = [f"the snapshot lacks {_some(missing)}"] if missing else []
+    return texts + ([f"the snapshot has {_some(extra)}, which these settings have no place for"] if extra else [])
+
+
+def _other_shapes(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[str]:
+    texts = [
+        f"the snapshot's {name} is {shape_text(tensor.shape)}, expected {shape_text(own[name].shape)}"
+        for name, tensor in weights.items()
+        if tensor.shape != own[name].shape
+    ]
+    whole = [name for name, value in weights.items() if own[name].is_floating_point() > value.is_floating_point()]
+    return texts + ([f"the snapshot's {_some(whole)} is of whole numbers"] if whole else [])
+
+
+def _paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str]) -> dict[int, dict[str, Tensor]]:
+    """Return a snapshot's state of Adam, for parameters that stand in the order `own`.
+
+    An optimiser knows its parameters by number, in the order of the module that they come from. That order is the one
+    of the snapshot's `weights`; networks with the same names may have been built in another.
+
+    Raises:
+        ValueError: there is none, or it is not one of such an optimiser for these weights.
+    """
+    names = [name for name in weights if not name.endswith(_NOISE)]
+    try:
+        if optimiser["param_groups"] and not optimiser["state"]:
+            raise ValueError("its optimiser has made no step yet, as in snapshots that an actor has saved")
+        numbers = [number for group in optimiser["param_groups"] for number in group["params"]]
+        if len(numbers) != len(names):
+            raise ValueError(f"they are of {len(numbers)} weights, and {len(names)} are trained")
+        states = {name: optimiser["state"][number] for name, number in zip(names, numbers, strict=True)}
+        return {i: _checked_moments(name, states[name], weights[name]) for i, name in enumerate(own)}
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a state of Adam: {type(error).__name__} {error}") from error
+
+
+def _checked_moments(name: str, state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
+    moments = {key: state[key] for key in _MOMENTS}
+    for key, tensor in moments.items():
+        if not _is_plain(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():
+            raise ValueError(f"{key} of {name} does not fit the weights, or is not finite")
+    step = float(state["step"])
+    if not 0 <= step < math.inf or (moments["exp_avg_sq"].float() < 0).any():
+        raise ValueError(f"the step or the second moment of {name} is negative, or not finite")
+    return {"step": torch.tensor(step)} | moments

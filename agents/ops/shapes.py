@@ -1,5 +1,6 @@
 """Shape checks on entry: a swapped axis must raise, not broadcast."""
 
+from collections.abc import Iterable
 from functools import cache
 
 from torch import Tensor
@@ -41,3 +42,8 @@ def _letters(axes: str) -> tuple[list[str], bool]:
 
 def _describe(name: str, tensor: Tensor, axes: str) -> str:
     return f"{name} {tuple(tensor.shape)} for [{axes.replace(' ', ', ')}]"
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Write a shape as in messages: "32x4x8x8"."""
+    return "x".join(map(str, shape)) or "a single number"

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.devices import select_precision
-from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
-from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
+from rainbow_iqn_apex.agents.networks.duelling import PUBLISHED, DuellingNetwork, NetworkSpec, Weights
 from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.networks.network import acting_tensors
+from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, clip_reward, n_step
+from rainbow_iqn_apex.agents.ops.shapes import shape_text
 from rainbow_iqn_apex.agents.optimisation import Adam, Objective
 from rainbow_iqn_apex.agents.policy import Acted, ActingProtocol, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
@@ -202,8 +203,31 @@ class QLearningAgent(Agent):
 
     @classmethod
     def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:
-        """Return agent, sizes of the network and number of actions, as the weights' shapes show them."""
-        return sizes_of(weights)
+        """Return agent, sizes of the network and number of actions, as the weights' shapes show them.
+
+        Snapshots of other programs hold no settings. Raises ValueError if these are not the layers of Rainbow-IQN or
+        Rainbow.
+        """
+        quantiles = "iqn_fc.weight" in weights
+        outputs, hidden_size = _shape(weights, "fcnoisy_z_v.weight_mu", 2)
+        advantages, _ = _shape(weights, "fcnoisy_z_a.weight_mu", 2)
+        sizes: dict[str, Any] = {
+            "agent": "rainbow_iqn" if quantiles else "rainbow",
+            "hidden_size": hidden_size,
+            "nb_actions": advantages // outputs,
+        }
+        if quantiles:
+            sizes["quantile_embedding_dim"] = _shape(weights, "iqn_fc.weight", 2)[1]
+        else:
+            sizes["atoms"] = outputs
+        if "conv1.weight" in weights:
+            _, sizes["history_length"], *kernel = _shape(weights, "conv1.weight", 4)
+            first = {name: TRUNKS[name](1)[0] for name in PUBLISHED}
+            fitting = [name for name, layer in first.items() if getattr(layer, "kernel_size", ()) == tuple(kernel)]
+            if not fitting:
+                raise ValueError(f"no architecture has a kernel like conv1.weight's, {shape_text(kernel)}")
+            sizes["architecture"] = fitting[-1]
+        return sizes
 
     # --- learning ---
 
@@ -318,3 +342,12 @@ class QLearningAgent(Agent):
     @abstractmethod
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """Return losses [B] of rows, from the output there and that of the greedy action at the bootstrap row."""
+
+
+def _shape(weights: dict[str, Tensor], name: str, axes: int) -> list[int]:
+    if name not in weights:
+        raise ValueError(f"{name} is missing")
+    shape = list(weights[name].shape)
+    if len(shape) != axes or min(shape) < 1:
+        raise ValueError(f"{name} is {shape_text(shape)}")
+    return shape

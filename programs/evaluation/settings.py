@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from rainbow_iqn_apex.agents.devices import precision_in_use
-from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
@@ -83,7 +82,7 @@ def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
         )
     known = name in (*agent_names(), args.agent)  # other projects' snapshots name none
     try:
-        read = find_agent(name).load().sizes_of(weights) if known else sizes_of(weights)
+        read = find_agent(name if known else "rainbow_iqn").load().sizes_of(weights)
     except ValueError as error:
         whose = f"--agent {name}" if known else "Rainbow-IQN or Rainbow"
         raise UserError(f"--model: {_shown(args)} is not of {whose}: {error}") from error

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 
 from rainbow_iqn_apex.agents.devices import precision_in_use
-from rainbow_iqn_apex.agents.foreign_snapshot import check_weights, differences
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names
 from rainbow_iqn_apex.args import Args
@@ -313,7 +312,7 @@ def check_of_others(args: Args, agent: Agent) -> None:
     """
     if args.agent in AGENTS:
         return
-    fault = check_weights(agent.model.state_dict())
+    fault = snapshot.check_weights(agent.model.state_dict())
     for name, tensor in agent.model.published().items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype not in {*DTYPES, "bfloat16"}:
@@ -426,7 +425,7 @@ def _other_sizes(args: Args, content: dict[str, Any]) -> list[str]:
     own = {f.name: f.metadata.get("shape", False) for f in fields(args.own)}
     shaping = ["history_length", *(name for name, decides in own.items() if decides)]
     others = ["env", "game", *(own if args.agent not in AGENTS else ())]
-    found = (differences(saved, {name: args.get(name) for name in names}) for names in (shaping, others))
+    found = (snapshot.differences(saved, {name: args.get(name) for name in names}) for names in (shaping, others))
     return next(filter(None, found), [])
 
 

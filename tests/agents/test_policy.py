@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.foreign_snapshot import misfits
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
 from rainbow_iqn_apex.agents.registry import AGENTS
@@ -156,9 +155,9 @@ def test_statistics_are_saved_beside_the_weights(tmp_path: Path) -> None:
     snapshot.save(tmp_path / "x.pth", agent, {})
     weights = snapshot.load(tmp_path / "x.pth", "--model")["model_state_dict"]
     assert weights["statistics.num_batches_tracked"].dtype == torch.int64
-    assert list(misfits(weights, model.state_dict(), lambda _: {})) == []
+    assert list(snapshot._misfits(weights, model.state_dict(), lambda _: {})) == []
     whole = weights | {"layer.bias": torch.zeros(2, dtype=torch.int64)}
-    assert list(misfits(whole, model.state_dict(), lambda _: {})) == [
+    assert list(snapshot._misfits(whole, model.state_dict(), lambda _: {})) == [
         "--model: the snapshot's layer.bias is of whole numbers"
     ]
 
