@@ -21,6 +21,7 @@ from tests.chain.environment import ChainEnvironment
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment
 from tests.processes import run as run_program
+from tests.refusals.files import RUN
 from tests.small import CHAIN, FREE, save_untrained
 from tests.system import LEARNER, Run
 
@@ -120,7 +121,11 @@ def test_strangers_are_refused_and_a_stop_saves(run: Run, tmp_path: Path) -> Non
     learner.press_ctrl_c()
     assert (learner.finish(30), actor.finish(30)) == (0, 0)
     path = snapshot.last_models(tmp_path / "results", "chain")[0]
-    assert snapshot.load(path, "test")["T_learner"] >= 4000
+    saved = snapshot.load(path, "test")
+    assert saved["T_learner"] >= 4000
+    # Mutation: rename a field. `test_saved_run.py` reads the same fields, so checkpoints of earlier releases resume.
+    parts = {name for name in saved if name.endswith("_state_dict")}
+    assert saved.keys() - parts == RUN.keys() and {"model_state_dict", "optimiser_state_dict"} < parts
     errors = run.refusal(LEARNER, "--multi-step", "3", "--nb-env-per-actor", "2", lines=2)
     assert f"--multi-step: was 2 when {path} was saved, is 3; resume with --multi-step 2, " in errors
 

@@ -68,8 +68,7 @@ from rainbow_iqn_apex.programs.learner.checkpointer import (
 from rainbow_iqn_apex.programs.learner.ingest import actor_messages
 from rainbow_iqn_apex.programs.learner.learner import Learner
 from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, write_settings
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder, describe_changes, write_settings
 from rainbow_iqn_apex.programs.learner.update_scheduler import Progress, Run
 from rainbow_iqn_apex.programs.learner.world import RankWatch, RoundState, World, join, local_rank
 from rainbow_iqn_apex.saber.results.run_record import present_start
@@ -250,9 +249,6 @@ def _take_lead(run: Run, device: torch.device, saved: SavedRun | None) -> None:
         write_settings(results.settings_path, run.args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0
-        crews = run.limiter.crews
-        client.lead(run.progress.run_id, crews, afresh=saved is None, saves=saves, played=results.played)
-    run.world.exchange(run.progress.run_id, str)  # the others wait until rank 0 leads
     if not results:
         client.follow(run.progress.run_id)
 

@@ -1,19 +1,26 @@
-"""What a learner writes: the training log of all actors, its plot, the run's record, checkpoints and snapshots."""
+"""What a learner writes next to its checkpoints: logs of episodes, their plot, the run's record and its settings."""
 
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import yaml
+
+from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write, lock_file, short_path, write_file
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.schema import parse_record
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.log import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
+from rainbow_iqn_apex.options.command_line import heading
+from rainbow_iqn_apex.options.config_file import CONFIG, read
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
 from rainbow_iqn_apex.saber.results.summary import ScoreCurve
@@ -21,6 +28,11 @@ from rainbow_iqn_apex.saber.results.task import Task, mean_over
 from rainbow_iqn_apex.saber.results.training_log import EvaluationScores, TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
+# No option can hold a password, but REDIS_URL can: a server is saved only where an option names it. A run that resumes
+# needs no snapshot to begin from, and an evaluation with the file must not evaluate that one.
+_OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "id_inference", "abandon_other_run", "model"}
+_IN_ANOTHER = {"rainbow_only"}  # `agent` has it, too
+_SERVER = {"host_redis", "port_redis", "redis_url"}
 
 
 class ResultsFolder:
@@ -55,11 +67,6 @@ class ResultsFolder:
     def logs(self) -> list[TrainingLog]:
         """The logs that there are: of training, and of evaluation actors."""
         return [self.log, *([self._evaluations] if self._evaluations else [])]
-
-    @property
-    def played(self) -> int:
-        """Return the agent steps over all actors after which the newest episode ended, 0 without any."""
-        return self.log.played
 
     @property
     def _evaluation_path(self) -> Path:
@@ -190,3 +197,48 @@ class ResultsFolder:
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """Return the training log's record of an actor's message; raises ValueError for a message that gives none."""
     return parse_record(episode.record | {"T_learner": t_learner}, EpisodeRecord)
+
+
+def write_settings(path: Path, args: Args) -> None:
+    """Replace the configuration file at `path`, which repeats the run by `--config`; raises OSError."""
+    saved = saved_settings(args)
+    lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
+    if args.model:
+        lines.append(
+            f"# To begin afresh, it needs --model {short_path(args.model)!r} besides, which is not among them."
+        )
+    for group in _groups(args):
+        if values := {f.name: saved[f.name] for f in fields(group) if f.name in saved}:
+            text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=10_000)
+            lines += ["", f"# {heading(group)}", text.rstrip("\n")]
+    write_file(path, "\n".join([*lines, ""]).encode())
+
+
+def saved_settings(args: Args) -> dict[str, Any]:
+    """Return what belongs to the run, and not to one of its processes, and has an effect: texts, numbers, booleans."""
+    left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.unused) - args.given)
+    names = [f.name for group in _groups(args) for f in fields(group) if f.name not in left_out]
+    return {name: _plain(value) for name in names if (value := args.get(name)) is not None}
+
+
+def describe_changes(path: Path, args: Args) -> str:
+    """Return one line with the settings that differ from those in the file at `path`; "" if there are none.
+
+    A run that resumes may differ in what its processes do not share, and a preset may have changed since. A file that
+    is not there, or is damaged, has no settings.
+    """
+    before = read(_groups(args), [flag_of(CONFIG), str(path)]).values
+    changed = [
+        f"{flag_of(name)} (was {_plain(before[name])!r}, is {value!r})"
+        for name, value in saved_settings(args).items()
+        if name in before and str(_plain(before[name])) != str(value)
+    ]
+    return f"Changed since the run's last start: {', '.join(changed)}" if changed else ""
+
+
+def _plain(value: Any) -> Any:
+    return short_path(value) if isinstance(value, Path) else value
+
+
+def _groups(args: Args) -> tuple[type, ...]:
+    return *GROUPS, type(args.own), type(args.environment)

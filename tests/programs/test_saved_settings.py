@@ -13,7 +13,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import ALL_GROUPS, Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.programs.learner.saved_settings import describe_changes, saved_settings, write_settings
+from rainbow_iqn_apex.programs.learner.results_folder import describe_changes, saved_settings, write_settings
 from tests.conftest import RedisServer
 from tests.interface import read
 from tests.processes import Processes, clean_environment, run
@@ -87,7 +87,7 @@ def test_a_run_that_began_from_a_snapshot_goes_on_without_it(file: Path, tmp_pat
 
 
 def test_a_resumed_run_tells_which_settings_have_changed(file: Path) -> None:
-    # Mutation: `describe_changes` after `write_settings` in `program._lead` (test_number_of_actors.py notices).
+    # Mutation: `describe_changes` after `write_settings` in `program._take_lead` (test_number_of_actors.py notices).
     assert describe_changes(file, read()) == "", "no learner has written the file yet"
     write_settings(file, read("--preset", "cpu", "--munchausen", "0"))
     assert describe_changes(file, read("--preset", "cpu", "--munchausen", "0")) == ""

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, Server
 from rainbow_iqn_apex.options.command_line import run_by
 from rainbow_iqn_apex.programs import agent
-from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
+from rainbow_iqn_apex.programs.learner.results_folder import write_settings
 from rainbow_iqn_apex.programs.process import StopRequest
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
