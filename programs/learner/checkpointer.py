@@ -297,15 +297,14 @@ class Checkpointer:
         restore_generator(self._buffer.generator, shard.replay_generator)
         if shard.generator is not None:
             restore_generator(self._agent.generator, shard.generator)
-        self._ingest.episodes = [*shard.episodes]
-        is_lost = not self._ingest.resume(shard.counted)
+        is_lost = not self._ingest.load_state_dict(shard.counted, shard.episodes)
         self._buffer.restore(shard.replay, self._ingest.counted)
         own = (is_lost, self._buffer.oldest())
         ranks = self._world.exchange(own, tuple[bool, dict[int, int]])
         is_whole = not any(lost for lost, _ in ranks)
         if self._publisher and self._results:
             self._publisher.load_state_dict(saved.published)
-            self._results.resume(saved.logged, saved.path, again=self._limiter.synchronize and is_whole)
+            self._results.load_state_dict(saved.logged, saved.path, again=self._limiter.synchronize and is_whole)
             self._events.note(f"resumed at T = {self._progress.T_learner}")
             self._best_mean = saved.best_mean
             if not self._limiter.synchronize:  # in lockstep the run reaches the same means again
@@ -342,11 +341,10 @@ class Checkpointer:
         """Return the shards of all ranks; raises RunError if their weights are not the same."""
         self._divergence.check()
         own = {
-            "counted": self._ingest.counted,
+            **self._ingest.state_dict(),
             "replay": msgspec.structs.asdict(self._buffer.checkpoint()),
             "replay_generator": self._buffer.generator.get_state(),
             "generator": self._agent.generator.get_state(),
-            "episodes": self._ingest.episodes,
         }
         weights = snapshot.weights_hash(self._agent.model) if self._world.size > 1 else ""
         found = self._world.gather_states({"shard": own, "weights": weights, "needs": self._ingest.needs()})
@@ -371,8 +369,8 @@ class Checkpointer:
                 **({"ranks": gathered.shards} if others else {}),
                 **self._publisher.state_dict(),
                 **self._client.origin()._asdict(),
+                **self._results.state_dict(),
                 "best_mean": self._best_mean,
-                "logged": self._results.log.size,
                 "finished": finished,
             }
             older = self._files.save(self._agent, values, gathered.needs)

@@ -10,6 +10,7 @@ log that cannot be written, or messages that cannot be read from Redis, end no r
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
@@ -156,8 +157,13 @@ class Ingest:
         """Return, by actor, the first message that a checkpoint of this moment needs of the log."""
         return {actor: read + 1 for actor, read in self.reader.read.items()} | self._buffer.oldest()
 
-    def resume(self, counted: dict[int, int]) -> bool:
-        """Go on after the messages that a checkpoint counts; returns whether Redis has lost none of them."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far this rank has read its actors' messages, and the episodes that are not logged yet."""
+        return {"counted": self.counted, "episodes": self.episodes}
+
+    def load_state_dict(self, counted: dict[int, int], episodes: list[Record]) -> bool:
+        """Continue after the messages that a checkpoint counts; returns whether Redis has lost none of them."""
+        self.episodes = [*episodes]
         self._after_checkpoint = dict(counted)  # an actor whose state is older begins anew
         for actor, last in counted.items():
             known = self.reader.last.get(actor, 0)

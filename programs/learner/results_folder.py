@@ -174,7 +174,11 @@ class ResultsFolder:
         """Return the tasks that the run plays, one or several."""
         return self._record.tasks if self._record else (Task(self.game),)
 
-    def resume(self, logged: int, checkpoint: Path, *, again: bool) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of the training log."""
+        return {"logged": self.log.size}
+
+    def load_state_dict(self, logged: int, checkpoint: Path, *, again: bool) -> None:
         """Continue a training log that had `logged` bytes at a checkpoint, and log what came after `again` or not."""
         log = self.log
         if log.size < logged:

@@ -121,7 +121,7 @@ def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counte
             take_until(first.ingest, lambda: len(first.results.log.records) == 3, "them")
         link.commit([Episode(SCORE | {"actor": 0, "episode": 3})], b"state")
     with learner(client, run_name, tmp_path, agent, afresh=False) as second:
-        assert second.ingest.resume(first.ingest.counted)
+        assert second.ingest.load_state_dict(first.ingest.counted, [])
         second.ingest.take_rest()
         assert [record.episode for record in second.results.log.records] == [0, 1, 2, 3]
     assert "Left out" not in capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_messages_that_redis_loses_between_two_learners_are_named_once(
         for number in (1, 2):
             client.xadd(log, {"m": message}, id=f"{number}-0")
     with learner(client, run_name, tmp_path, "impala", afresh=False) as parts:
-        assert not parts.ingest.resume({0: 5})
+        assert not parts.ingest.load_state_dict({0: 5}, [])
         client.xadd(log, {"m": message}, id="6-0")
         take_until(parts.ingest, lambda: parts.ingest.counted[0] == 6, "the next message")
     out = capsys.readouterr().out
@@ -192,7 +192,7 @@ def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -
         few.commit(chunks(spec, range(60, 120)), b"state")
         with learner(client, name, folder, agent, afresh=False) as (ingest, _, buffer, *_):
             assert isinstance(buffer, Queue | Mixture)
-            assert ingest.resume(counted)
+            assert ingest.load_state_dict(counted, [])
             buffer.restore(saved, counted)
             list(ingest.take_backlog())
             assert buffer.room == 0
@@ -246,7 +246,7 @@ def test_sequences_that_are_lost_take_no_room_in_a_resumed_queue(
         link.commit(chunks(spec, range(QUEUE, QUEUE + 4)), b"state")
         with learner(client, run_name, tmp_path, agent, afresh=False) as (ingest, _, buffer, *_):
             assert isinstance(buffer, Queue | Mixture)
-            assert ingest.resume(counted)
+            assert ingest.load_state_dict(counted, [])
             buffer.restore(saved, counted)
             list(ingest.take_backlog())
             take_until(ingest, buffer.ready, "a batch")
@@ -271,7 +271,7 @@ def test_sequences_that_are_sent_again_while_a_learner_starts_are_taken_in(
         own_server.restart_without(size)
         with learner(own_client, run_name, tmp_path, agent, afresh=False) as (ingest, _, buffer, *_):
             link.pause(link.wait_reporter("the test"))  # sends again
-            assert not ingest.resume(counted)
+            assert not ingest.load_state_dict(counted, [])
             buffer.restore(saved, ingest.counted)
             list(ingest.take_backlog())
             take_until(ingest, lambda: buffer.chunks == 30, "all again")

@@ -149,7 +149,7 @@ def refused(rank: ThreadRank, agents: list[QLearningAgent]) -> str:
     """Gather a checkpoint's parts, of an agent for each learner; return what is wrong with them."""
     agent = agents[rank.rank]
     replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
-    ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=[])
+    ingest: Any = SimpleNamespace(counted={}, needs=dict, state_dict=dict, episodes=[])
     run: Any = SimpleNamespace(
         args=options.parse(ALL, "test", ""), client=None, results=None, progress=Progress("a1"), world=rank,
         limiter=SimpleNamespace(synchronize=True),
