@@ -16,7 +16,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -223,6 +223,15 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
     return folder / f"last_model_{game}_{steps}.pth"
 
 
+class _Found(NamedTuple):
+    """A snapshot in a folder; the largest of a game is its newest."""
+
+    is_checkpoint: bool
+    steps: int
+    path: Path
+    game: str
+
+
 def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
@@ -246,9 +255,9 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
         matches = [(_OF_STEPS.fullmatch(file.name), file) for file in path.iterdir()]
     except OSError as error:
         raise UserError(f"--model: {shown} cannot be read ({error.strerror})") from error
-    found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
-    games = ", ".join(sorted({of for *_, of in found}))
-    fitting = [candidate for candidate in found if game in (None, candidate[-1])]
+    found = [_Found(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
+    games = ", ".join(sorted({one.game for one in found}))
+    fitting = [one for one in found if game in (None, one.game)]
     if or_the_only and not fitting and ", " not in games:
         fitting = found
     if not fitting:
@@ -256,14 +265,14 @@ def choose(path: Path, game: str | None, *, or_the_only: bool = False) -> Path:
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
         raise UserError(f"--model: {shown} holds no snapshot{wanted}{games and f', only of {games}'}{_below(path)}")
     if game is None and ", " in games:
-        *_, game = max(fitting, key=lambda candidate: (_written_at(candidate[2]), candidate))
-        fitting = [candidate for candidate in fitting if candidate[-1] == game]
+        game = max(fitting, key=lambda one: (_written_at(one.path), one)).game
+        fitting = [one for one in fitting if one.game == game]
         print(
             f"{shown} holds snapshots of {games}; {game} is the newest run: --game chooses another (--env, if it is no "
             "Atari game)",
             flush=True,
         )
-    _, _, newest, _ = max(fitting)
+    newest = max(fitting).path
     print(f"The newest snapshot in {shown} is {newest.name}", flush=True)
     return newest
 

@@ -168,7 +168,8 @@ def best_mean_of(path: Path, run_id: str) -> float:
     """Return the mean score of the best snapshot at `path` if a learner of this run has written it, else -inf."""
     with suppress(UserError):  # there is none, or it is damaged
         best = snapshot.load(path, "best snapshot", path.parent)
-        mean, run = best.get("best_mean"), best.get("run_id")
+        mean = best.get("best_mean")
+        run = best.get("run_id")
         if isinstance(mean, float) and isinstance(run, str) and begun_as(run) == begun_as(run_id):
             return mean
     return -math.inf
@@ -189,7 +190,8 @@ class DivergenceCheck:
 
     def check_metrics(self) -> None:
         """Raise DivergedError if a metric since the last call was not finite; waits for the device."""
-        metrics, self._unchecked = self._unchecked, []
+        metrics = self._unchecked
+        self._unchecked = []
         if metrics and not torch.stack([value for _, value in metrics]).isfinite().all():
             name = next(name for name, value in metrics if not value.isfinite())
             raise DivergedError(f"the {ascii(name)[1:-1][:60]}")

@@ -249,6 +249,9 @@ def _take_lead(run: Run, device: torch.device, saved: SavedRun | None) -> None:
         write_settings(results.settings_path, run.args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0
+        crews = run.limiter.crews
+        client.lead(run.progress.run_id, crews, afresh=saved is None, saves=saves, played=results.log.played)
+    run.world.exchange(run.progress.run_id, str)  # the others wait until rank 0 leads
     if not results:
         client.follow(run.progress.run_id)
 

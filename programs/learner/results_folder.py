@@ -42,7 +42,8 @@ class ResultsFolder:
     """
 
     def __init__(self, folder: Path, game: str, action_repeat: int) -> None:
-        self.folder, self.game = folder, game
+        self.folder = folder
+        self.game = game
         self.action_repeat = action_repeat
         self._plotted: dict[str, int] = {}  # episodes in the plot of each game
         self._next_plot = 0.0
@@ -132,10 +133,11 @@ class ResultsFolder:
 
     def _known_line(self, new: int, count: int) -> str:
         assert self._known
-        actor, env, episode = self._known.actor, self._known.env, self._known.episode
+        known = self._known
+        reached = self.log.newest(known.actor, known.env)
         return (
             f"Left out {new} episodes that the training log has already, {count} so far; the newest is episode "
-            f"{episode} of actor {actor}, environment {env}, where the log has come to {self.log.newest(actor, env)}"
+            f"{known.episode} of actor {known.actor}, environment {known.env}, where the log has come to {reached}"
         )
 
     def mean_score(self, t_learner: int) -> float | None:
