@@ -97,10 +97,12 @@ class OverviewReader:
         others += [_process("inference server", number or 0, raw, up) for number, raw in servers.items()]
         processes = _paired(
             learner,
-            *(actor for actor in playing if actor.number in expected or _is_there(actor, up)),
+            # One beyond --nb-actor takes part unless an earlier learner had it, or it has left.
+            *(one for one in playing if one.number in expected or (one.age <= up and one.state != "left")),
             *(other for other in others if other.age <= up or other.state == "starting"),  # not an earlier learner's
         )
-        if _is_abandoned(record, learner):
+        is_old = record.written is not None and time.time() - record.written > _ABANDONED_S
+        if is_old and learner.report is None and not record.over:
             return Overview(self._name, record, processes, (), "abandoned")
         alerts = [*_alerts(record, processes), *_cut_off(training, processes)]
         return Overview(self._name, record, processes, tuple(alerts), record.status)
@@ -164,11 +166,6 @@ def _state(report: Report | None, age: float, *, starts: bool) -> State:
     return "waiting" if report.waits_for else "working"
 
 
-def _is_there(actor: Process, up: float) -> bool:
-    """Return whether an actor beyond --nb-actor takes part: an earlier learner may have had it, or it has left."""
-    return actor.age <= up and actor.state != "left"
-
-
 def _paired(learner: Process, *others: Process) -> tuple[Process, ...]:
     """Return all processes; a learner and actors that wait for each other, and still make steps, are in lockstep."""
     waiting = [
@@ -185,11 +182,6 @@ def _paired(learner: Process, *others: Process) -> tuple[Process, ...]:
     return tuple(
         replace(each, state="lockstep") if (each.role, each.number) in turns else each for each in (learner, *others)
     )
-
-
-def _is_abandoned(record: RunStatus, learner: Process) -> bool:
-    is_old = record.written is not None and time.time() - record.written > _ABANDONED_S
-    return is_old and learner.report is None and not record.over
 
 
 def names_of(processes: Sequence[Process]) -> str:

@@ -191,7 +191,9 @@ class FilmReader:
                     if slot in headers and (film := self._film(slot, decode_info(headers[slot]))):
                         found[slot] = film
                 except FilmError as error:
-                    self._print_once(error)
+                    if not self._has_printed:  # one line in the life of a process
+                        print(f"A film of an evaluation episode is not shown: Redis holds {error}", flush=True)
+                    self._has_printed = True
         if "newest" in found:
             self._next_newest = now + _NEWEST_S
         if "best" in found:
@@ -212,12 +214,6 @@ class FilmReader:
     def _is_new(self, slot: FilmSlot, info: FilmInfo) -> bool:
         """Return whether a film was not shown; the best one is worse than before where Redis has lost a better one."""
         return info != self._seen.get(slot) and (slot != "best" or info.score > self._best)
-
-    def _print_once(self, error: FilmError) -> None:
-        """Print one line in the life of a process."""
-        if not self._has_printed:
-            self._has_printed = True
-            print(f"A film of an evaluation episode is not shown: Redis holds {error}", flush=True)
 
     def close(self) -> None:
         """Close the connection."""

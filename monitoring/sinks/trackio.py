@@ -20,7 +20,8 @@ class TrackioSink:
     def take(self, moment: Moment) -> None:
         """Log the metrics of a moment; the package writes them from a thread of its own."""
         if self._run is None:
-            name, settings = f"{self._info.name} {self._info.run_id}", self._info.settings
+            name = f"{self._info.name} {self._info.run_id}"
+            settings = self._info.settings
             self._run = trackio.init(PROJECT, name, resume="allow", config=settings, embed=False, auto_log_cpu=False)
         self._run.log(moment.values, step=moment.step)
         for slot, film in moment.kept_films.items():

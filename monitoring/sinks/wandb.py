@@ -39,11 +39,17 @@ class WandbSink:
             self._run.finish()
 
     def _begin(self) -> wandb.Run:
-        name, run_id, folder, _, config = self._info
+        info = self._info
         settings = wandb.Settings(console="off", disable_git=True, init_timeout=_BEGIN_S, finish_timeout=_END_S)
         settings.max_end_of_run_history_metrics = settings.max_end_of_run_summary_metrics = 0  # which would be printed
         run = wandb.init(
-            project=PROJECT, name=name, id=run_id, resume="allow", config=config, dir=folder, settings=settings
+            project=PROJECT,
+            name=info.name,
+            id=info.run_id,
+            resume="allow",
+            config=info.settings,
+            dir=info.folder,
+            settings=settings,
         )
         run.define_metric("*", step_metric=_AXIS)
         return run

@@ -27,7 +27,6 @@ from rainbow_iqn_apex.monitoring.view_model import COLUMNS, alert_lines, content
 _INTERVAL_S = 1.0
 _MOST_RUNS = 50  # of a server
 _MOST_PROCESSES = 1000  # of a run in a table on a terminal
-_NONE = "no run"
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def text_of(state: ServerState) -> list[str]:
     if state.failure:
         lines.append(f"! {state.server}: {state.failure}")
     lines += [state.note] if state.note else []
-    return lines or [f"{_NONE} on {state.server}"]
+    return lines or [f"no run on {state.server}"]
 
 
 def _run_lines(run: RunState) -> list[str]:
@@ -195,7 +194,7 @@ def picture_of(state: ServerState) -> RenderableType:
     if state.failure:
         parts.append(Text(f"! {state.server}: {state.failure}", style="bold red"))
     parts += [Text(state.note)] if state.note else []
-    return Group(*(parts or [Text(f"{_NONE} on {state.server}")]))
+    return Group(*(parts or [Text(f"no run on {state.server}")]))
 
 
 def _run_parts(run: RunState) -> list[RenderableType]:
