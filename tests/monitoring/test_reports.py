@@ -13,7 +13,6 @@ import pytest
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
 from rainbow_iqn_apex.monitoring import report
 from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import (
@@ -126,20 +125,6 @@ def test_a_process_reports_until_it_leaves(client: Client, run_name: str) -> Non
     assert (first.ended, last.ended) == (False, True)
     assert last.events[0].text == "joined"
     assert last.values["process/memory"] > 10_000_000
-
-
-@pytest.mark.redis
-def test_entries_that_are_far_too_large_register_nobody_and_blind_nobody(own_client: Client) -> None:
-    # Mutation: read entries of any size.
-    keys = Keys("run", "id")
-    with closing(ReportStore(own_client, keys)) as store:
-        own_client.xadd(keys.actors, {"actor": 3})
-        assert store.registered() == {3}
-        for _ in range(2):
-            own_client.xadd(keys.actors, {"actor": b"4" * (READ_BYTES // 2)})
-        assert store.registered() == set()
-        store.write(None, encode(REPORT))
-        assert store.read([None], MAX_BYTES)
 
 
 @pytest.mark.redis
