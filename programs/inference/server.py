@@ -117,8 +117,8 @@ class InferenceServer:
         self._router = router
         self._each = each
         self._most = (each + service.spec.window) * service.schema.environment_bytes + _MESSAGE_BYTES
-        self._events = router.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        self._connected: set[int] = set()  # file descriptors of connections that have the server's key
+        self._events = router.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self._connected: set[int] = set()  # file descriptors of connections, with those of strangers for _GREETING_S
         self._clients: dict[bytes, Client] = {}  # by their routes
         self._latencies: deque[float] = deque(maxlen=_REMEMBERED)  # seconds from a request to its answer
         self._answered = 0  # requests, ever
@@ -127,7 +127,7 @@ class InferenceServer:
     @property
     def clients(self) -> int:
         """Return how many clients are connected."""
-        return len(self._connected)
+        return min(len(self._connected), len(self._clients))  # of a client that has gone, the state stays
 
     def run(self, look: Callable[[], bool]) -> None:
         """Serve until `look`, which is called every now and then, returns that this shall end."""
