@@ -16,6 +16,7 @@ from rainbow_iqn_apex.memory.rows import Arrays
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
 from rainbow_iqn_apex.programs.inference.client import RemotePolicy
 from rainbow_iqn_apex.programs.inference.program import fetcher
+from tests.deadline import wait_until
 from tests.inference.serving import EVALUATING, Served, Stream, assert_same, client_of, make, together, weights_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
@@ -71,7 +72,7 @@ def test_an_episode_begins_anew_when_its_server_is_lost(
             policy.act(Stream(2).rows(), {}, None)
         begin_anew(policy, {}, 1, 7)
         play(policy, 1, 7)
-        assert second.server.clients == 1
+        wait_until(lambda: second.server.clients == 1, "the client at its new server")
     assert "Inference server 1 is lost (" in capsys.readouterr().out
 
 
