@@ -52,7 +52,8 @@ def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
 
 def unsafe_settings(client: Client) -> list[str]:
     """Return a line for each kind of setting by which servers lose a run's experience, or open it to strangers."""
-    lines, asks = [], client.connection_pool.connection_kwargs.get("password") is not None
+    lines = []
+    asks = client.connection_pool.connection_kwargs.get("password") is not None
     servers = client.servers()
     if not all(server.info("persistence")["aof_enabled"] for server in servers):
         lines.append(

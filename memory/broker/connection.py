@@ -291,7 +291,8 @@ class Away:
         before. Tries to connect are nested in tries to send, and share their time.
         """
         again, self._began.failed = getattr(self._began, "failed", False), True
-        over, stops = self.over, self._stop.is_set()
+        over = self.over
+        stops = self._stop.is_set()
         if not (over or (stops and again)):
             return
         self.given_up = True

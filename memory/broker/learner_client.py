@@ -77,7 +77,8 @@ class LearnerClient:
         ranks: int = 1,
     ) -> None:
         self._client = client
-        self._shards, self._replicas = shards, replicas
+        self._shards = shards
+        self._replicas = replicas
         self._name = name
         self._settings = settings
         self._scripts = Scripts(client)
@@ -86,7 +87,8 @@ class LearnerClient:
         self._code = present()
         self._abandon_other = abandon_other
         self._commands = commands
-        self._rank, self._ranks = rank, ranks
+        self._rank = rank
+        self._ranks = ranks
         self._saves = 0  # checkpoints of the run
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
@@ -312,8 +314,10 @@ class LearnerClient:
 
     def _publish(self, packets: dict[int, bytes], *, restart: bool = False) -> int:
         """Publish these packets in every shard; return the newest version that all shards had announced before."""
-        token, how = self.lease.token, {"restart": restart, "replicate": self._replicas}
-        return min([self._scripts.publish(keys, token, packets, **how) for keys in self.keys.every_shard()])
+        return min(
+            self._scripts.publish(keys, self.lease.token, packets, restart=restart, replicate=self._replicas)
+            for keys in self.keys.every_shard()
+        )
 
     def write_progress(
         self, status: str, t_learner: int, t_actors: int, read: dict[int, int], evaluated: dict[int, int] | None = None

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
@@ -16,13 +18,12 @@ from rainbow_iqn_apex.common.schema import read_record as read_json
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS, is_run_name
 from rainbow_iqn_apex.memory.broker.admin import keys_from
-from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Client
+from rainbow_iqn_apex.memory.broker.connection import Argument, Aside, Client, ReplyTooLargeError
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.leases import MAX_HOST, is_moment, local_time, printable, this_host
 from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
-_STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _Setting = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Number | str | None
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
 _MOST_CODE = 1000  # bytes of the release and the commit
@@ -111,14 +112,9 @@ def read_record(client: Client | Aside, keys: Keys) -> RunStatus | None:
 
 
 def _record(values: dict[str, bytes | None]) -> RunStatus:
-    run_id, status = values["run_id"] or b"", values["status"] or b""
-    if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", run_id):
-        raise ValueError("its run id is no name")
-    if status not in _STATUSES:
-        raise ValueError("its status is unknown")
     record = RunStatus(
-        run_id.decode(),
-        status.decode(),
+        _matching(values["run_id"], rb"[A-Za-z0-9_-]{1,64}", "its run id is no name"),
+        _matching(values["status"], rb"starting|running|stopped|finished", "its status is unknown"),
         {},
         0,
         0,
@@ -129,16 +125,37 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
     )
     if record.wire_version != wire.VERSION:
         return record
+    code = values["code"]
+    with _named("its settings are no plain values"):
+        settings = parse(parse_json(values["settings"] or b""), dict[str, _Setting])
+    with _named("its code is none"):
+        known_code = None if code is None else read_json(code, Code, _MOST_CODE)
     return replace(
         record,
-        settings=_settings(values["settings"]),
+        settings=settings,
         t_learner=whole_number(values["t_learner"]),
         t_actors=whole_number(values["t_actors"]),
         crews=check_crews(parse_json(values["crews"] or b"")),
         saves=whole_number(values["saves"]),
-        code=_code(values["code"]),
-        server=_server(values["server"]),
+        code=known_code,
+        server=""
+        if values["server"] is None
+        else _matching(values["server"], rb"[0-9a-f]{1,64}", "its server is none"),
     )
+
+
+def _matching(text: bytes | None, pattern: bytes, fault: str) -> str:
+    if not re.fullmatch(pattern, text or b""):
+        raise ValueError(fault)
+    return (text or b"").decode()
+
+
+@contextmanager
+def _named(fault: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{fault} ({error})") from error
 
 
 def _owner(folder: bytes | None, host: bytes | None) -> Owner | None:
@@ -146,39 +163,13 @@ def _owner(folder: bytes | None, host: bytes | None) -> Owner | None:
         return None
     if not folder or not folder.startswith(b"/") or len(folder) > _MAX_FOLDER:
         raise ValueError("its folder is no absolute path")
-    if not host or not re.fullmatch(rb"[!-~]{1,%d}" % MAX_HOST, host):
-        raise ValueError("its host is no name")
-    return Owner(os.fsdecode(folder), host.decode())
+    return Owner(os.fsdecode(folder), _matching(host, rb"[!-~]{1,%d}" % MAX_HOST, "its host is no name"))
 
 
 def _moment(text: bytes | None) -> int | None:
-    if text is None:
-        return None
-    if not is_moment(moment := whole_number(text)):
+    if text is not None and not is_moment(whole_number(text)):
         raise ValueError("the time at which it was written is too large")
-    return moment
-
-
-def _code(text: bytes | None) -> Code | None:
-    try:
-        return None if text is None else read_json(text, Code, _MOST_CODE)
-    except ValueError as error:
-        raise ValueError(f"its code is none ({error})") from error
-
-
-def _server(text: bytes | None) -> str:
-    if text is None:
-        return ""
-    if not re.fullmatch(rb"[0-9a-f]{1,64}", text):
-        raise ValueError("its server is none")
-    return text.decode()
-
-
-def _settings(text: bytes | None) -> dict[str, Any]:
-    try:
-        return parse(parse_json(text or b""), dict[str, _Setting])
-    except ValueError as error:
-        raise ValueError(f"its settings are no plain values ({error})") from error
+    return None if text is None else whole_number(text)
 
 
 def whole_number(text: bytes | None) -> int:
@@ -257,9 +248,10 @@ class Registered(NamedTuple):
 
 
 def registered_actors(client: Client | Aside, keys: Keys) -> Registered:
-    """Read the stream to which each actor adds its number with its first message."""
-    with client.replies_up_to(READ_BYTES):
-        reply: Any = client.xread({keys.actors: "0-0"})
+    """Read the stream to which each actor adds its number with its first message; too large a reply counts as none."""
+    reply: Any = None
+    with suppress(ReplyTooLargeError), client.replies_up_to(READ_BYTES):
+        reply = client.xread({keys.actors: "0-0"})
     entries = reply[0][1] if reply else []
     numbers = {actor_number(fields.get(b"actor", b"")) for _, fields in entries}
     return Registered({number for number in numbers if number is not None}, entries[-1][0] if entries else b"0-0")

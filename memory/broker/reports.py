@@ -29,6 +29,7 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.leases import printable
 from rainbow_iqn_apex.memory.broker.record import registered_actors
 from rainbow_iqn_apex.memory.broker.scripts import READ_BYTES, sequence_of
+from rainbow_iqn_apex.memory.broker.server_errors import is_wrong_type
 
 VIEW_S = 5  # a view is kept: the actor replaces it each second
 FAILED = "failed ("  # begins the event in the report of an actor that has failed
@@ -61,8 +62,8 @@ class _End(Struct):
 
 
 def _batch(client: Aside, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-    """Send commands together; return their replies, or raise the first error among them."""
-    replies = client.batch(commands)
+    """Send commands together; return their replies, None of a key of another type, or raise the first other error."""
+    replies = [None if is_wrong_type(reply) else reply for reply in client.batch(commands)]
     if error := next((reply for reply in replies if isinstance(reply, BrokerError)), None):
         raise error
     return replies
@@ -70,8 +71,8 @@ def _batch(client: Aside, commands: Sequence[tuple[Argument, ...]]) -> list[Any]
 
 def _fullness(memory: dict[str, int]) -> tuple[float, int]:
     """Return how full a server is, by its limit if it has one."""
-    used, limit = memory["used_memory"], memory["maxmemory"]
-    return (used / limit if limit else 0.0, used)
+    used = memory["used_memory"]
+    return (used / memory["maxmemory"] if memory["maxmemory"] else 0.0, used)
 
 
 def _is_cut_off(read: Any, log: dict[str, Any]) -> bool:
@@ -179,12 +180,17 @@ class ReportStore:
 _WAIT_S = 0.5  # between two looks
 
 
+class _Listening(NamedTuple):
+    pubsub: Any
+    channels: set[str]
+
+
 class ViewListener:
     """Listens on connections that give up at once; one thread may use it, and must `close` it in the end."""
 
     def __init__(self, client: Client) -> None:
         self._client = client.aside()
-        self._listening: dict[Hashable, _Listening] = {}  # by the server
+        self._listening: dict[Hashable, _Listening] = {}  # by the server, whose actors look whether somebody listens
         self._channels: Set[str] = frozenset()
         self._seen: dict[str, bytes] = {}  # by channel
 
@@ -194,11 +200,17 @@ class ViewListener:
         for channel in channels:
             wanted[self._client.server_of(channel)].add(channel)
         for server in self._listening.keys() - wanted.keys():
-            self._listening.pop(server).close()
+            self._listening.pop(server).pubsub.close()
         for server, names in wanted.items():
             if server not in self._listening:
-                self._listening[server] = _Listening(self._client.of(min(names)))
-            self._listening[server].listen(names)
+                node: Any = self._client.of(min(names))  # redis-py declares no types
+                self._listening[server] = _Listening(node.pubsub(), set())
+            pubsub, before = self._listening[server]
+            if gone := before - names:
+                pubsub.unsubscribe(*gone)
+            if more := names - before:
+                pubsub.subscribe(*more)
+            self._listening[server] = _Listening(pubsub, names)
         self._channels = frozenset(channels)
         self._seen = {channel: view for channel, view in self._seen.items() if channel in channels}
 
@@ -209,8 +221,8 @@ class ViewListener:
         """
         try:
             with self._client.replies_up_to(most):
-                for listening in self._listening.values():
-                    listening.wait(_WAIT_S / len(self._listening))
+                for listening in self._listening.values():  # connects again where needed; what others send is ignored
+                    listening.pubsub.get_message(timeout=_WAIT_S / len(self._listening))
         except ReplyTooLargeError as error:
             raise BrokerError(f"a message of more than {most} bytes") from error
         channels = sorted(self._channels)
@@ -224,31 +236,8 @@ class ViewListener:
         """Close the connection."""
         with suppress(BrokerError):
             for listening in self._listening.values():
-                listening.close()
+                listening.pubsub.close()
             self._client.close()
-
-
-class _Listening:
-    """Listens on one connection, to a server: the actors there look whether somebody does."""
-
-    def __init__(self, server: Aside) -> None:
-        pubsub: Any = server.pubsub  # redis-py declares no types
-        self._pubsub = pubsub()
-        self._channels: set[str] = set()
-
-    def listen(self, channels: set[str]) -> None:
-        if gone := self._channels - channels:
-            self._pubsub.unsubscribe(*gone)
-        if more := channels - self._channels:
-            self._pubsub.subscribe(*more)
-        self._channels = set(channels)
-
-    def wait(self, seconds: float) -> None:
-        """Wait, and connect again if the connection has broken; what others send to the channels is ignored."""
-        self._pubsub.get_message(timeout=seconds)
-
-    def close(self) -> None:
-        self._pubsub.close()
 
 
 class FilmStore:

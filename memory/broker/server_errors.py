@@ -67,9 +67,11 @@ def explain(error: Exception, access: Access, port: int) -> str:
     if fault := explain_tls(error):
         return fault
     if access.tls:
-        advice, hint = "docs/access.md tells how", f", with TLS, and {CLIENT_CERT} if it needs one"
+        advice = "docs/access.md tells how"
+        hint = f", with TLS, and {CLIENT_CERT} if it needs one"
     else:
-        advice, hint = f"start one with `{_start_command(port)}`", "; if it needs TLS, by rediss://"
+        advice = f"start one with `{_start_command(port)}`"
+        hint = "; if it needs TLS, by rediss://"
     return f"no Redis server answers ({error}); {advice}, or name the machine and port of a running one{hint}"
 
 
@@ -127,9 +129,9 @@ def explain_denial(error: str, *, of_sentinel: bool = False) -> str | None:
     return f"{USERNAME}: the Redis user {lack} docs/access.md: {error}"
 
 
-def is_wrong_type(error: Exception) -> bool:
-    """Return whether a command, or a script, met a value of another type than ours."""
-    return "WRONGTYPE" in str(error)
+def is_wrong_type(error: object) -> bool:
+    """Return whether this is the error of a command, or a script, that met a value of another type than ours."""
+    return isinstance(error, Exception) and "WRONGTYPE" in str(error)
 
 
 def type_probes(arguments: tuple[object, ...]) -> dict[str, tuple[str, ...]]:

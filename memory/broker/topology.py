@@ -447,7 +447,8 @@ def _connect_all(
     nodes: Sequence[Address], server: Server, stop: threading.Event | None, away_s: float | None
 ) -> list[tuple[Address, Client]]:
     """Connect to each node that lets us in; raises UserError, with the first refusal, if there is none."""
-    found, refusals = [], []
+    found = []
+    refusals = []
     for node in nodes:
         try:
             found.append((node, connect(node.host, node.port, stop, server.access, away_s)))
