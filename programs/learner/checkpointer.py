@@ -7,7 +7,7 @@
     checkpointer.save()
 
 Each rank of a run has a checkpointer, and all ranks call `resume`, `save` and `try_to_save` together.
-What a rank holds for itself is its shard; rank 0 writes the shards of all, and what the run has once.
+Rank 0 writes the states of all ranks, and what the run has once.
 """
 
 import json
@@ -54,7 +54,7 @@ _CHECKED_METRICS = 1000  # that are checked together, as each check waits for th
 FirstMessages = dict[int, int]  # by actor, the number of the first message that a checkpoint needs of the log
 
 
-class Shard(Struct, forbid_unknown_fields=True):
+class RankState(Struct, forbid_unknown_fields=True):
     """What one rank holds of a run: its actors' messages, its buffer and its random numbers."""
 
     counted: dict[Count, Count]  # by actor, the last message that the run has counted
@@ -84,7 +84,9 @@ class _Content(Struct):
     finished: bool
     server: str
     saves: Count
-    ranks: Annotated[list[Shard], Meta(max_length=MAX_ACTORS)] = []  # of several learners; else the fields above are it
+    ranks: Annotated[
+        list[RankState], Meta(max_length=MAX_ACTORS)
+    ] = []  # of several learners; else the fields above are it
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class SavedRun:
     settings: dict[str, Any]  # those that all processes of the run share
     name: str
     crews: tuple[Crew, ...]
-    shards: list[Shard]  # by rank
+    ranks: list[RankState]  # in their order
     published: dict[int, bytes]  # packets of weights by version
     best_mean: float
     logged: int  # bytes of the training log
@@ -137,7 +139,7 @@ def parse(path: Path, content: dict[str, Any]) -> SavedRun:
             settings=schema.parse(schema.parse_json(saved.settings), dict[str, Any]),
             name=saved.run_name,
             crews=check_crews(saved.crews),
-            shards=saved.ranks or [Shard(saved.counted, saved.replay, saved.replay_generator)],
+            ranks=saved.ranks or [RankState(saved.counted, saved.replay, saved.replay_generator)],
             published={version: _check_bytes(packet).numpy().tobytes() for version, packet in saved.published.items()},
             best_mean=saved.best_mean,
             logged=saved.logged,
@@ -253,7 +255,7 @@ def point_passed(points: Sequence[int], before: int, steps: int) -> int | None:
 
 
 class _Gathered(NamedTuple):
-    shards: list[dict[str, Any]]  # by rank
+    ranks: list[dict[str, Any]]  # in their order
     needs: FirstMessages  # of all ranks' actors
 
 
@@ -295,14 +297,13 @@ class Checkpointer:
 
     def resume(self, saved: SavedRun) -> bool:
         """Restore all but the agent's parts and `Progress`; returns whether Redis has lost nothing of any rank's."""
-        shard = saved.shards[self._world.rank]
-        restore_generator(self._buffer.generator, shard.replay_generator)
-        if shard.generator is not None:
-            restore_generator(self._agent.generator, shard.generator)
-        is_lost = not self._ingest.load_state_dict(shard.counted, shard.episodes)
-        self._buffer.restore(shard.replay, self._ingest.counted)
-        own = (is_lost, self._buffer.oldest())
-        ranks = self._world.exchange(own, tuple[bool, dict[int, int]])
+        own = saved.ranks[self._world.rank]
+        restore_generator(self._buffer.generator, own.replay_generator)
+        if own.generator is not None:
+            restore_generator(self._agent.generator, own.generator)
+        is_lost = not self._ingest.load_state_dict(own.counted, own.episodes)
+        self._buffer.restore(own.replay, self._ingest.counted)
+        ranks = self._world.exchange((is_lost, self._buffer.oldest()), tuple[bool, dict[int, int]])
         is_whole = not any(lost for lost, _ in ranks)
         if self._publisher and self._results:
             self._publisher.load_state_dict(saved.published)
@@ -340,7 +341,7 @@ class Checkpointer:
         self._write(self._gather(), finished=finished, trims=trims)
 
     def _gather(self) -> _Gathered:
-        """Return the shards of all ranks; raises RunError if their weights are not the same."""
+        """Return the states of all ranks; raises RunError if their weights are not the same."""
         self._divergence.check()
         own = {
             **self._ingest.state_dict(),
@@ -349,26 +350,26 @@ class Checkpointer:
             "generator": self._agent.generator.get_state(),
         }
         weights = snapshot.weights_hash(self._agent.model) if self._world.size > 1 else ""
-        found = self._world.gather_states({"shard": own, "weights": weights, "needs": self._ingest.needs()})
+        found = self._world.gather_states({"state": own, "weights": weights, "needs": self._ingest.needs()})
         if len({rank["weights"] for rank in found}) != 1:
             raise RunError(
                 "the learners' weights are not the same any more, so nothing is saved: start all again with the same "
                 "command, and they go on from the checkpoint; if it happens again, their machines compute differently"
             )
-        shards = [rank["shard"] for rank in found]
+        states = [rank["state"] for rank in found]
         if self._world.size > 1 and not self._limiter.synchronize:  # no order of the log's lines has to be kept
-            self._ingest.log([record for shard in shards for record in shard["episodes"]])
-            for shard in shards:
-                shard["episodes"] = []
-        return _Gathered(shards, {actor: first for rank in found for actor, first in rank["needs"].items()})
+            self._ingest.log([record for state in states for record in state["episodes"]])
+            for state in states:
+                state["episodes"] = []
+        return _Gathered(states, {actor: first for rank in found for actor, first in rank["needs"].items()})
 
     def _write(self, gathered: _Gathered, *, finished: bool = False, trims: bool = True) -> None:
         if self._results and self._publisher:
             self.keep_weights(finished=finished)  # before: a run that resumes does not pass these points again
-            first, *others = gathered.shards
+            first, *others = gathered.ranks
             values = self._run_state() | {
                 **{name: first[name] for name in ("counted", "replay", "replay_generator")},
-                **({"ranks": gathered.shards} if others else {}),
+                **({"ranks": gathered.ranks} if others else {}),
                 **self._publisher.state_dict(),
                 **self._client.origin()._asdict(),
                 **self._results.state_dict(),

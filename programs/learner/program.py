@@ -480,7 +480,7 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
 
 def _refuse_other_world(args: Args, saved: SavedRun, world: World) -> None:
     """Raise UserError if other learners have written the checkpoint: each goes on with its own actors and replay."""
-    before = len(saved.shards)
+    before = len(saved.ranks)
     if before != world.size:
         raise UserError(
             f"--path-to-results: {short_path(saved.path)} is of a run with {before} learners, and here are "

@@ -135,7 +135,7 @@ def _what_is_learned(path: Path) -> None:
     _note_what_is_added(file)
 
     def resume_and_write(self: Checkpointer, saved: SavedRun) -> bool:
-        counted = " ".join(f"{actor}:{last}" for actor, last in saved.shards[0].counted.items())
+        counted = " ".join(f"{actor}:{last}" for actor, last in saved.ranks[0].counted.items())
         os.write(file, f"resumed {saved.progress.T_learner} {counted}\n".encode())
         return resume(self, saved)
 

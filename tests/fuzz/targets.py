@@ -302,7 +302,7 @@ def _snapshots(args: options.Args, agent: Agent, path: Path, buffer: _SavedBuffe
         restored = None
         with damage_named(path):
             if saved.keys() >= values.keys():
-                restored = buffer.restore(parse(path, saved).shards[0].replay)
+                restored = buffer.restore(parse(path, saved).ranks[0].replay)
             snapshot.restore(agent, saved)
         snapshot.restore_weights(agent, saved)
         return restored

@@ -26,9 +26,9 @@ def test_a_run_is_read() -> None:
     run = parse(CHECKPOINT, RUN)
     assert (run.progress.run_id, run.progress.round, run.progress.T_learner) == ("a1", 3, 700)
     assert (run.name, run.crews) == ("pong", (Crew(0, 0, 2, 50),))
-    (shard,) = run.shards
-    assert (shard.counted, run.published) == ({0: 17, 1: 0}, {2: bytes(5), 3: b"\1" * 6})
-    assert shard.replay.extra == {"slots": TABLE}
+    (rank,) = run.ranks
+    assert (rank.counted, run.published) == ({0: 17, 1: 0}, {2: bytes(5), 3: b"\1" * 6})
+    assert rank.replay.extra == {"slots": TABLE}
     assert (run.best_mean, run.logged, run.finished) == (-21.0, 80, False)
 
 
@@ -75,7 +75,7 @@ PART = {name: RUN[name] for name in ("counted", "replay", "replay_generator")} |
 
 
 def test_the_parts_of_several_learners_are_read() -> None:
-    first, second = parse(CHECKPOINT, RUN | {"ranks": [PART, PART | {"counted": {3: 5}}]}).shards
+    first, second = parse(CHECKPOINT, RUN | {"ranks": [PART, PART | {"counted": {3: 5}}]}).ranks
     assert (first.counted, second.counted) == ({0: 17, 1: 0}, {3: 5})
     assert second.episodes == [{"actor": 1, "score": 2.5, "end": "over"}]
     assert first.generator is not None and torch.equal(first.generator, PART["generator"])

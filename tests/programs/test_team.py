@@ -159,7 +159,7 @@ def refused(rank: ThreadRank, agents: list[QLearningAgent]) -> str:
         gathered = Checkpointer(run, agent, replay, ingest, None, divergence, EventLog())._gather()
     except RunError as error:
         return str(error)
-    assert len(gathered.shards) == 2
+    assert len(gathered.ranks) == 2
     return ""
 
 
