@@ -73,9 +73,8 @@ def several_learners(words: tuple[str, ...], place: Workplace) -> None:
     """Options of torchrun that it has, and a learner's command whose numbers can be divided among the learners."""
     start = words.index("launch_learner.py")
     given = torchrun.get_args_parser().parse_args(list(words[1:]))
-    team: Any = SimpleNamespace(rank=0, size=int(given.nnodes.split(":")[0]) * int(given.nproc_per_node))
     launcher(("python", *words[start:]), place)
-    share_of(args.parse(words[start + 1 :], "", ""), team)
+    share_of(args.parse(words[start + 1 :], "", ""), int(given.nnodes.split(":")[0]) * int(given.nproc_per_node))
 
 
 def evaluation(words: tuple[str, ...], place: Workplace) -> None:
