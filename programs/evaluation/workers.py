@@ -279,7 +279,7 @@ def _work(args: Args, weights: Any, tasks: Connection) -> None:
     except Exception as error:  # noqa: BLE001 - the first task raises it
         told = one_line(error) if isinstance(error, UserError) else name_error(error)
         failure = RunError(f"a process of the evaluation cannot play ({told})")
-    with suppress(EOFError, BrokenPipeError, Stopped):
+    with suppress(EOFError, OSError, Stopped):  # the evaluation is over, or was killed
         while True:
             task = tasks.recv()
             tasks.send(_play(player, task) if player else failure)
