@@ -271,7 +271,8 @@ def read(argv: Sequence[str] | None) -> config_file.Settings:
 
 def _agent(values: dict[str, Any], errors: list[str]) -> str:
     """Return the agent that command line or file name; `--rainbow-only` is an older way to choose between two."""
-    agent, rainbow_only = values.get("agent", RunOptions.agent), values.get("rainbow_only")
+    agent = values.get("agent", RunOptions.agent)
+    rainbow_only = values.get("rainbow_only")
     if "agent" in values and rainbow_only is not None and rainbow_only != (agent == "rainbow"):
         errors.append(f"--rainbow-only: {rainbow_only} contradicts --agent {agent}; leave out --rainbow-only")
     if rainbow_only:
@@ -287,7 +288,8 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
 
 def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
-    options, environment = find_agent(agent).options, _environment(values)
+    options = find_agent(agent).options
+    environment = _environment(values)
     pictures = _sees_pictures(options, values.get("env", EnvironmentOptions.env), environment)
     capacity = values.get("memory_capacity")
     named = preset_of(values.get("preset", "paper"), options, pictures=pictures, capacity=capacity)

@@ -24,7 +24,10 @@ from sample_factory.envs.env_wrappers import NumpyObsWrapper
 from sample_factory.train import make_runner
 from sample_factory.utils.utils import log
 
-ENVIRONMENTS, UNROLL, SEQUENCES, FRAMES = 32, 20, 32, 4
+ENVIRONMENTS = 32
+UNROLL = 20
+SEQUENCES = 32
+FRAMES = 4
 _SETTINGS = (
     f"--rollout {UNROLL} --batch_size {UNROLL * SEQUENCES} --recurrence 1 --use_rnn False --with_vtrace False "
     "--num_epochs 1 --num_batches_per_epoch 1 --encoder_conv_architecture convnet_atari --encoder_conv_mlp_layers 512 "

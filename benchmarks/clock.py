@@ -109,7 +109,8 @@ def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="clock-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(args.port), "--windows", "none"]
         place += ["--log-interval", str(_LOG_INTERVAL)]
-        spent, ahead = 0.0, _marks(args.minutes, args.frames, settings["action_repeat"])
+        spent = 0.0
+        ahead = _marks(args.minutes, args.frames, settings["action_repeat"])
         while ahead:  # a fast machine makes ten million frames within half an hour
             passed = watch_start_script([*words, *place], partial(_is_any_reached, ahead, spent))
             reached = [mark for mark in ahead if passed and mark.is_reached(spent, passed)]

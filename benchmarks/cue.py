@@ -28,7 +28,8 @@ class Cue(gymnasium.Env[np.ndarray, np.int64]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Show a new cue."""
         super().reset(seed=seed, options=options)
-        self._cue, self._step = int(self.np_random.integers(CUES)), 0
+        self._cue = int(self.np_random.integers(CUES))
+        self._step = 0
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

@@ -37,7 +37,8 @@ _READY_S = 120.0  # longest until all processes are ready
 
 def emulator(steps: int) -> Work:
     """Return a work that plays frames and resets, and does nothing with them."""
-    ale, turns = open_emulator(SETTINGS, 1), itertools.cycle(ACTIONS)
+    ale = open_emulator(SETTINGS, 1)
+    turns = itertools.cycle(ACTIONS)
 
     def work() -> None:
         for action in itertools.islice(turns, steps):
@@ -51,7 +52,8 @@ def emulator(steps: int) -> Work:
 
 def ours(steps: int) -> Work:
     """Return a work that plays steps."""
-    environment, turns = make_environment(SETTINGS, 1), itertools.cycle(ACTIONS)
+    environment = make_environment(SETTINGS, 1)
+    turns = itertools.cycle(ACTIONS)
     environment.reset()
 
     def work() -> None:
@@ -77,7 +79,8 @@ def rate_between(start: float, end: float) -> tuple[int, float]:
     """Return this process and the frames a second that it played between two moments of the clock that all share."""
     work = _own_work()
     time.sleep(max(0.0, start - time.monotonic()))
-    begun, calls = time.monotonic(), 0
+    begun = time.monotonic()
+    calls = 0
     while (now := time.monotonic()) < end:
         work()
         calls += 1
@@ -104,7 +107,8 @@ def play_together(pool: Pool, number: int, window_s: float) -> float:
 
 def parallel(window_s: float, repeats: int) -> Comparison:
     """Compare two processes at the same time with one of them."""
-    one, two = "ours, one process", "ours, two processes"
+    one = "ours, one process"
+    two = "ours, two processes"
     with players(2) as pool:
         measured = [[play_together(pool, number, window_s) for number in (1, 2)] for _ in range(repeats)]
     alone, together = zip(*measured, strict=True)

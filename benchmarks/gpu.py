@@ -71,7 +71,8 @@ def _rate(work: Work, device: torch.device, seconds: float) -> float:
     for _ in range(_WARM_UP if device.type == "cuda" else 1):
         work()
     _wait(device)
-    start, calls = time.perf_counter(), 0
+    start = time.perf_counter()
+    calls = 0
     while not calls or time.perf_counter() - start < seconds:
         work()
         calls += 1

@@ -91,10 +91,12 @@ def _learn(updates: int) -> None:
     update = update_work(agent, settings, _CHUNKS)
     for _ in range(_WARM_UP):
         update()
-    start, used = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    used = time.process_time()
     for _ in range(updates):
         update()
-    took, used = time.perf_counter() - start, time.process_time() - used
+    took = time.perf_counter() - start
+    used = time.process_time() - used
     if os.environ["RANK"] == "0":
         print(f"{updates / took:.2f} updates/s, {1000 * used / updates:.2f} ms each", flush=True)
     world.sync(RoundState())  # nobody leaves while another one still learns

@@ -313,7 +313,8 @@ def play(
     environment = make_environment(settings, seed)
     scores = []
     for _ in range(episodes):
-        row, score = environment.reset(), 0.0
+        row = environment.reset()
+        score = 0.0
         while row.step_type != StepType.LAST:
             row = environment.step(choose(environment.spec.action))
             score += float(row.reward)

@@ -53,7 +53,8 @@ def _install(python: Path, *words: str) -> bool:
 
 def measure(args: argparse.Namespace) -> tuple[()]:
     """Make the environment; torch comes first, in its build for CPUs where that is offered. Raises RunError."""
-    folder, requirements = _folder(args.environment), ROOT / f"requirements-{args.environment}.txt"
+    folder = _folder(args.environment)
+    requirements = ROOT / f"requirements-{args.environment}.txt"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     torch = next(line for line in requirements.read_text().splitlines() if line.startswith("torch=="))

@@ -20,7 +20,8 @@ from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex.common.checkout import ROOT
 
 GAME = "space_invaders"
-ROUND, FRAMES = 1024, 4  # agent steps of a round, frames of a step
+ROUND = 1024  # agent steps
+FRAMES = 4  # of an agent step
 WANTED = 1.3  # least ratio to the fastest peer
 _SYSTEM = f"--agent ppo --game {GAME} --disable-cuda --log-interval {ROUND} --windows none"
 # Two actors play on both cores while the learner waits; together they have as many environments.

@@ -120,7 +120,8 @@ def watch_start_script(options: Sequence[str], is_over: Callable[[list[Passed]],
 
     Raises RunError, with the last lines, if it fails.
     """
-    command, begun = ["bash", "start_learning_atari.sh", *options], time.monotonic()
+    command = ["bash", "start_learning_atari.sh", *options]
+    begun = time.monotonic()
     lines: list[str] = []
     passed: list[Passed] = []
     stopping = False

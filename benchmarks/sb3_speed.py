@@ -18,7 +18,9 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 
-ENVIRONMENTS, STEPS, FRAMES = 8, 128, 4
+ENVIRONMENTS = 8
+STEPS = 128
+FRAMES = 4
 ROUND = ENVIRONMENTS * STEPS  # agent steps
 LEAST_ROUNDS = 3  # that begin: one whole round after the first, which is slower
 _STICKY = 0.25

@@ -67,7 +67,9 @@ def _resident_bytes(pid: int) -> int:
 
 def _summary(samples: list[Sample]) -> dict[str, float]:
     late = np.array(samples[len(samples) // 2 :])
-    hours, megabytes, descriptors = late[:, 0] / 3600, late[:, 1] / 1e6, late[:, 2]
+    hours = late[:, 0] / 3600
+    megabytes = late[:, 1] / 1e6
+    descriptors = late[:, 2]
     return {
         "MB": float(np.median(megabytes)),
         "MB an hour": float(np.polyfit(hours, megabytes, 1)[0]),

@@ -40,7 +40,8 @@ def _measure(name: str, configuration: Configuration, repeats: int) -> Compariso
     with run_system(options.split(), 1) as system:
         learner = system.learner
         learner.wait_for_intervals(1)  # the first interval holds the start
-        before, busy = time.monotonic(), main_thread_s(learner.pid)
+        before = time.monotonic()
+        busy = main_thread_s(learner.pid)
         learner.wait_for_intervals(1 + repeats)
         idle = 1 - (main_thread_s(learner.pid) - busy) / (time.monotonic() - before)
         seconds = learner.intervals()[1 : 1 + repeats]

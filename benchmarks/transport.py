@@ -117,8 +117,12 @@ def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
 
 def _take_in(replay: Replay, system: System, seconds: float) -> float:
     """Return the transitions a second that arrive in the replay; reports and trims as often as a learner does."""
-    client, inbox, end = system.client, system.inbox, time.monotonic() + seconds
-    start, chunks, next_report = time.monotonic(), 0, 0.0
+    client = system.client
+    inbox = system.inbox
+    end = time.monotonic() + seconds
+    start = time.monotonic()
+    chunks = 0
+    next_report = 0.0
     while (now := time.monotonic()) < end:
         inbox.wait(WaitReporter("the writers"))
         for chunk_id, message in inbox.take_all():

@@ -78,7 +78,8 @@ def learner(settings: Args, device: torch.device = CPU) -> Agent:
 def product_work(rows: int, inner: int, columns: int) -> Work:
     """Return a matrix product, in bfloat16 where the processor has it."""
     dtype = torch.bfloat16 if computes_in_bfloat16(CPU) else torch.float32
-    a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+    a = torch.randn(rows, inner).to(dtype)
+    b = torch.randn(inner, columns).to(dtype)
     return lambda: a @ b
 
 

@@ -59,7 +59,8 @@ class Shares:
 
     def read(self) -> dict[str, float]:
         """Return each part's share of the time; the shares add up to 1, or are all 0."""
-        seconds, first = self._clock.seconds(), self._seen[0]
+        seconds = self._clock.seconds()
+        first = self._seen[0]
         self._seen.append(seconds)
         spent = {part: max(0.0, seconds[part] - first[part]) for part in seconds}
         total = sum(spent.values())

@@ -51,7 +51,8 @@ def book_on(clock: LoopClock) -> None:
 
 def be_late() -> None:
     """Count what is left of this thread's wait as such: the call that waits takes longer than its work does."""
-    thread, clock = threading.get_ident(), getattr(_own, "clock", None)
+    thread = threading.get_ident()
+    clock = getattr(_own, "clock", None)
     if clock and thread in _waits and thread not in _late:
         _late[thread] = clock, clock.enter("wait")
 

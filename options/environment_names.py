@@ -30,7 +30,8 @@ def check_actors(environment: str, game: str, nb_actor: int) -> None:
 
 def environment_errors(environment: str, game: str) -> list[str]:
     """Return what is wrong with `--env` and `--game`, with each that they list."""
-    played, option = entries(environment, game), option_of(environment)
+    played = entries(environment, game)
+    option = option_of(environment)
     if len(played) > MOST_ENTRIES:
         return [f"{option}: expected at most {MOST_ENTRIES} in a list, got {len(played)}"]
     names = [task_name(*one) for one in played]

@@ -79,7 +79,8 @@ class Core(nn.Module):
         self, lstm: nn.LSTM, x: Tensor, first: Tensor, recurrent: RecurrentState
     ) -> tuple[Tensor, RecurrentState]:
         """Run the LSTM over stretches of rows, of which only the first can open an episode."""
-        outputs, (hidden, cell) = [], recurrent
+        outputs = []
+        (hidden, cell) = recurrent
         starts = _starts(first)
         for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
             kept = ~first[start].unsqueeze(1)  # [B, 1]

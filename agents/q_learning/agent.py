@@ -43,7 +43,8 @@ def exploration_rates(places: Tensor, nb_env: int, step: int, options: QLearning
     epsilon-ladder by `ladder`, and without a ladder e_i = epsilon-end. The schedule is that of BTR (Clark et al. 2024,
     arXiv 2411.03820).
     """
-    end, last = options.epsilon_end, options.epsilon_ladder
+    end = options.epsilon_end
+    last = options.epsilon_ladder
     ends = ladder(places, nb_env, end, last) if last else torch.full(places.shape, end, dtype=torch.float64)
     left = math.exp(-step / options.epsilon_decay) if options.epsilon_decay else 0.0
     return (ends + (1 - ends) * left).float()

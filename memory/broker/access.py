@@ -186,7 +186,8 @@ def _parse(url: str, source: str) -> _Parts:
     if others and db:
         raise UserError(f"{source}: {advice}; the database of a cluster is 0")
     username, password = (unquote(text) if text else None for text in (parts.username, parts.password))
-    tls, service = parts.scheme.startswith("rediss"), path if watched else ""
+    tls = parts.scheme.startswith("rediss")
+    service = path if watched else ""
     return _Parts(host, port or default, db, tls, username, password, others, service)
 
 

@@ -250,7 +250,8 @@ class Away:
     @property
     def over(self) -> bool:
         """Whether this thread's command has been tried for long enough."""
-        now, began = time.monotonic(), getattr(self._began, "at", math.inf)
+        now = time.monotonic()
+        began = getattr(self._began, "at", math.inf)
         if self._stop.is_set():
             self._stopping = min(self._stopping, now)
         return now > min(began + getattr(self._began, "seconds", 0.0), max(began, self._stopping) + _STOP_S)
@@ -265,7 +266,9 @@ class Away:
 
     def begin(self) -> None:
         """Note that a command begins in this thread; after one that was given up, a command is tried only briefly."""
-        self._began.at, self._began.why, self._began.received = time.monotonic(), None, 0
+        self._began.at = time.monotonic()
+        self._began.why = None
+        self._began.received = 0
         self._began.failed = False
         self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
 
@@ -290,7 +293,8 @@ class Away:
         While the process shall stop, that is two tries: the first may have found a connection that had broken long
         before. Tries to connect are nested in tries to send, and share their time.
         """
-        again, self._began.failed = getattr(self._began, "failed", False), True
+        again = getattr(self._began, "failed", False)
+        self._began.failed = True
         over = self.over
         stops = self._stop.is_set()
         if not (over or (stops and again)):
@@ -368,7 +372,8 @@ class TimedSocket:
     def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
         """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""
         timeout = self._plain.gettimeout()
-        most, waited = (math.inf if timeout is None else timeout), 0.0
+        most = math.inf if timeout is None else timeout
+        waited = 0.0
         try:
             while not self._away.over and waited < most and not self._away.is_silent(waited):
                 self._plain.settimeout(min(most - waited, _TICK_S))
@@ -424,7 +429,9 @@ def connect(
     _print_hole(where, unpatched(server, tls=access.tls is not None))
     away = Away(stop, away_s)
     connected = open_once(Client, host, port, access, away)
-    connected.away, connected.stop, connected.where = away, stop, where
+    connected.away = away
+    connected.stop = stop
+    connected.where = where
     connected.mode = str(server.get("redis_mode", server.get("server_mode")))
     connected.aside = lambda: open_aside(host, port, access)
     return connected

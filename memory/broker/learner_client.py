@@ -203,14 +203,16 @@ class LearnerClient:
         The record of all comes last: a learner that is killed meanwhile leaves it to its successor, which finds the
         same others. Another run of this name may have had more shards.
         """
-        before, others = read_run(self._client, self._name), {}
+        before = read_run(self._client, self._name)
+        others = {}
         former = replace(self.keys, shards=before.shards if before else 1).everywhere()
         own = {keys.run: keys for keys in self.keys.everywhere()}
         for keys in reversed(({keys.run: keys for keys in former} | own).values()):
             there = read_record(self._client, keys)
             if keys.run in own:
                 self._check_rights(keys, there)
-            groups, other = (keys, replace(keys, evaluation=True)), there is not None and there.run_id != keys.run_id
+            groups = (keys, replace(keys, evaluation=True))
+            other = there is not None and there.run_id != keys.run_id
             void = [dict.fromkeys(actors_read(self._client, group), 0) if other else {} for group in groups]
             self._client.hset(keys.run, mapping=record_fields(self.record, *void))
             if there and other:
@@ -272,7 +274,8 @@ class LearnerClient:
 
         Reads the states of actors 0 to `nb_actor` - 1.
         """
-        keys, playing = self._keys_of(run_id), {}
+        keys = self._keys_of(run_id)
+        playing = {}
         for actor in range(nb_actor):
             with suppress(WireError):
                 if round_ := round_under_way(self._client, keys, actor):
@@ -328,7 +331,8 @@ class LearnerClient:
         of the record never falls: a resumed learner goes back to its checkpoint, but its actors do not.
         """
         self.lease.check()
-        now, most = int(time.time()), max(t_actors, self.record.t_actors)
+        now = int(time.time())
+        most = max(t_actors, self.record.t_actors)
         record = replace(self.record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now)
         for keys in reversed(self.keys.everywhere()):  # the record of all comes last: what it holds is true of all
             own = [_of_shard(keys, numbers) for numbers in (read, evaluated or {})]

@@ -192,7 +192,8 @@ class _ShardReader(threading.Thread):
 
     def _decode(self, actor: int, messages: Iterable[RawMessage]) -> None:
         for entry_id, size, data in messages:
-            sequence, message = sequence_of(entry_id), None
+            sequence = sequence_of(entry_id)
+            message = None
             try:
                 if size > len(data):
                     raise WireError(f"message of {size} bytes, {READ_BYTES} are allowed")

@@ -288,7 +288,8 @@ class Scripts:
 
     def read_lease(self, key: str) -> HeldLease:
         """Return who holds a lease, and how long the lease still lasts."""
-        value, left = self._client.getrange(key, 0, _MOST_LEASE - 1), self._client.pttl(key)
+        value = self._client.getrange(key, 0, _MOST_LEASE - 1)
+        left = self._client.pttl(key)
         return HeldLease(cast(bytes, value), math.inf if left == -1 else max(0, left))
 
     def break_lease(self, key: str, value: bytes, longest_ms: int) -> None:

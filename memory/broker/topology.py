@@ -193,7 +193,8 @@ class Route:
         Processes share the replicas. One that has failed is left alone for a while: each try may take seconds.
         """
         args, options = command
-        place, now = self.places.of(slot), time.monotonic()
+        place = self.places.of(slot)
+        now = time.monotonic()
         able = [replica for replica in place.replicas if now >= self._next_try.get(replica, 0.0)] if place else []
         if able:
             replica = able[os.getpid() % len(able)]
@@ -359,7 +360,10 @@ class RoutedClient(_Routed, Client):
     def open(cls, seed: Client, route: Route) -> "RoutedClient":
         """Return a client beside `seed`, which is connected to one of the servers."""
         client = cls(connection_pool=seed.connection_pool)
-        client.away, client.stop, client.where, client.mode = seed.away, seed.stop, seed.where, seed.mode
+        client.away = seed.away
+        client.stop = seed.stop
+        client.where = seed.where
+        client.mode = seed.mode
         client._route = route
         return client
 
@@ -393,7 +397,8 @@ class RoutedAside(_Routed, Aside):
     def open(cls, away: Away, seed: redis.Redis, route: Route) -> "RoutedAside":
         """Return a connection that gives up at once."""
         aside = cls(connection_pool=seed.connection_pool)
-        aside.away, aside._route = away, route
+        aside.away = away
+        aside._route = route
         return aside
 
     def execute_command(self, *args: Any, **options: Any) -> Any:

@@ -219,7 +219,8 @@ class Mixture(Buffer):
             for slot, priority in self._prioritised.saved_priorities().items():
                 priorities[rank[slot]] = priority
         none = torch.zeros(0, dtype=torch.int64)
-        elite, chooses = self._elite, self._chooses
+        elite = self._elite
+        chooses = self._chooses
         extra = {
             "counts": torch.tensor([self._added, self._updates, self.batch_size, self._wanted_size]),
             "numbers": torch.from_numpy(self._pool.numbers[held]),
@@ -290,7 +291,8 @@ class Mixture(Buffer):
     def _check_ranges(self, checkpoint: Checkpoint) -> None:
         """Raise ValueError for a number that no such mixture has written, UserError for a queue too short."""
         extra = checkpoint.extra
-        chunks, waiting = len(checkpoint.ids), extra["waiting"]
+        chunks = len(checkpoint.ids)
+        waiting = extra["waiting"]
         added, updates, batch_size, wanted_size = extra["counts"].tolist()
         if not (0 <= added <= checkpoint.first + chunks and 0 <= updates < _MOST):
             raise ValueError("the replay counts more sequences than chunks, or a wrong number of updates")

@@ -26,9 +26,14 @@ class Actor(Player):
     """Plays round after round, as far as the rate limiter allows."""
 
     def __init__(
-        self, args: Args, client: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event,
+        self,
+        args: Args,
+        client: ActorClient,
+        rollout: Rollout,
+        limiter: RateLimiter,
+        stop: threading.Event,
         clock: LoopClock,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(args, client, args.nb_env_per_actor, stop, clock)
         self._rollout = rollout
         self._limiter = limiter

@@ -61,7 +61,8 @@ class Videos:
         rank = _rank(record)
         insort(self._all, rank)
         if speed:
-            self.speeds[record.episode], self._ranks[record.episode] = speed, rank
+            self.speeds[record.episode] = speed
+            self._ranks[record.episode] = rank
         middle = len(self._all) // 2
         by_distance = sorted(self._ranks, key=lambda one: abs(bisect_left(self._all, self._ranks[one]) - middle))
         for episode in by_distance[_NEAR_MEDIAN:]:

@@ -98,7 +98,8 @@ def share_of(args: Args, ranks: int) -> Args:
     for name, value in divided.items():
         if value % ranks and name not in args.own.UNUSED:
             raise UserError(f"{flag_of(name)}: {value} cannot be divided among {ranks} learners; give a multiple")
-    batch, start = args.batch_size // ranks, -(-args.learn_start // ranks)
+    batch = args.batch_size // ranks
+    start = -(-args.learn_start // ranks)
     own = replace(args, memory_capacity=args.memory_capacity // ranks, batch_size=batch, learn_start=start)
     if errors := args.own.size_errors(args.nb_env // ranks, batch):
         raise UserError(f"{errors[0]} (in each of {ranks} learners)")

@@ -230,7 +230,8 @@ class LearnedState:
         self._others: list[Tensor] = []  # the noise of a layer, say, which would hide how little a step changes
         for name, part in agent.parts.items():
             if isinstance(part, nn.Module):
-                self._compared[name], others = list(part.parameters()), list(part.buffers())
+                self._compared[name] = list(part.parameters())
+                others = list(part.buffers())
             else:
                 found = list(_tensors(part.state_dict()))
                 self._compared[name] = [tensor for tensor in found if tensor.is_floating_point()]
