@@ -347,7 +347,7 @@ class LearnerClient:
             newest = max(self.packets, default=-1)
             known = self._newest_versions(self.keys) if self.packets else [newest]
             places = [shard.weights(version) for shard in self.keys.every_shard() for version in self.packets]
-            if not all(map(self._client.exists, places)) or min(known) < newest:
+            if not all(map(self._client.exists, places)) or {*known} != {newest}:
                 self._publish(self.packets)
             if min(known) < newest:  # a server has been started again
                 rewrite_file(self._client)

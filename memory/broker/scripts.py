@@ -78,7 +78,8 @@ if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return 
 
 # Keeps weights out of the broker's append-only file, which would get a full copy with every version: the learner
 # publishes weights again after a broker's restart. They do not go to replicas either, unless actors read there. Replies
-# with the newest version announced before, by which the learner sees a restart.
+# with the newest version announced before, by which the learner sees a restart. A rewritten file has the versions of
+# that moment: after a restart these may be newer than what is published now, as a learner goes back to its checkpoint.
 PUBLISH = (
     LEADING
     + """
@@ -87,6 +88,7 @@ redis.set_repl(ARGV[4] == '1' and redis.REPL_SLAVE or redis.REPL_NONE)
 if ARGV[3] == '1' then redis.call('DEL', KEYS[3]) end
 local last = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)
 local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
+if before > tonumber(ARGV[#ARGV - 1]) then redis.call('DEL', KEYS[3]) before = -1 end
 for i = 4, #KEYS do
   local version = ARGV[2 * i - 3]
   redis.call('SET', KEYS[i], ARGV[2 * i - 2])

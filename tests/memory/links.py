@@ -13,6 +13,7 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus, record_fields
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
+from tests.deadline import wait_until
 
 SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}
 HERE = Owner.of(Path())
@@ -70,3 +71,8 @@ def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
 
 def weights(version: int) -> bytes:
     return wire.encode(wire.Tag.WEIGHTS, {"version": version})
+
+
+def wait_for_rewrite(client: Client) -> None:
+    at_work = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+    wait_until(lambda: not any(client.info("persistence")[name] for name in at_work), "the file that is written anew")

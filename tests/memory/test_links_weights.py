@@ -1,5 +1,6 @@
 """Weights reach the actors, whatever a server loses, and the end of a run does."""
 
+import signal
 import threading
 from functools import partial
 
@@ -8,12 +9,23 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import leases as lease
+from rainbow_iqn_apex.memory.broker.admin import rewrite_file
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.record import RunStatus
 from rainbow_iqn_apex.memory.broker.run_client import RunOver
 from rainbow_iqn_apex.memory.messages import Joined
 from tests.conftest import RedisServer
-from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights, write_run
+from tests.memory.links import (
+    actor_link,
+    after,
+    expected,
+    learner_link,
+    play,
+    rounds_of,
+    wait_for_rewrite,
+    weights,
+    write_run,
+)
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -74,6 +86,29 @@ def test_lost_weights_are_published_again(own_server: RedisServer, own_client: C
         assert actor.newest_version() == 2
         assert actor.weights(2).meta["version"] == 2
         assert actor.weights(1).meta["version"] == 1, "in lockstep, an actor may be one version behind"
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_versions_of_a_rewritten_file_give_way_to_those_of_a_learner_that_has_gone_back(
+    own_server: RedisServer, own_client: Client, *, restores: bool
+) -> None:
+    # Mutation: `before > ...` out of PUBLISH, or `min(known) < newest` in `restore_weights`.
+    with learner_link(own_client, "run") as learner, actor_link(own_client, "run") as actor:
+        for version in range(10):
+            learner.publish(version, weights(version))
+        wait_for_rewrite(own_client)  # that of the beginning, which is over before another one begins
+        rewrite_file(own_client)
+        wait_for_rewrite(own_client)
+        learner.publish_alone({version: weights(version) for version in (2, 3)})
+        own_server.stop(signal.SIGKILL)
+        own_server.start()
+        assert actor.newest_version() == 9, "the file has the versions from before"
+        if restores:
+            learner.restore_weights()
+            assert actor.newest_version() == 3
+        learner.publish(4, weights(4))
+        assert actor.newest_version() == 4
+        assert actor.weights(3).meta["version"] == 3, "in lockstep, an actor may be one version behind"
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -16,15 +16,9 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
-from tests.deadline import wait_until
-from tests.memory.links import played
+from tests.memory.links import played, wait_for_rewrite
 
 pytestmark = pytest.mark.redis
-
-
-def wait_for_rewrite(client: Client) -> None:
-    at_work = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
-    wait_until(lambda: not any(client.info("persistence")[name] for name in at_work), "the file that is written anew")
 
 
 def tear_last_write(server: RedisServer) -> None:
