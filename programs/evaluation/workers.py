@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from itertools import islice
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -293,5 +294,15 @@ def _play(player: EpisodePlayer, task: Task) -> Played | Exception:
     except SystemExit as error:  # by somebody's environment
         return RunError(name_exit(error))
     except Exception as error:  # noqa: BLE001 - raised again by the process that evaluates, with this one's traceback
-        error.add_note("".join(traceback.format_exception(error)))
-        return error
+        sent = error if _travels(error) else RunError(f"a process of the evaluation has failed ({name_error(error)})")
+        sent.add_note("".join(traceback.format_exception(error)))
+        return sent
+
+
+def _travels(error: Exception) -> bool:
+    """Return whether another process can make this exception again, as a copy is made; its constructor may differ."""
+    try:
+        copy(error)
+    except Exception:  # noqa: BLE001 - somebody else's code
+        return False
+    return True

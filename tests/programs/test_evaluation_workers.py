@@ -1,15 +1,19 @@
 """The processes of an evaluation: how they are told to stop, and what happens when one of them dies."""
 
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.programs.evaluation import workers
 from rainbow_iqn_apex.programs.python_interface import evaluate
 from tests import specs
 from tests.deadline import wait_until
@@ -55,6 +59,26 @@ def test_a_death_ends_the_processes_of_the_evaluation_and_no_others_of_a_script(
     finally:
         own.kill()
         own.join()
+
+
+class OddError(Exception):
+    """An environment's own, which cannot be made from its text alone."""
+
+    def __init__(self, level: str, place: int) -> None:
+        super().__init__(f"no {level} at {place}")
+
+
+@pytest.mark.parametrize("error", [OddError("level", 3), LookupError("no level at 3")], ids=lambda each: repr(each))
+def test_what_somebody_s_environment_raises_reaches_the_evaluation(error: Exception) -> None:
+    # Mutation: send each exception as it is: the evaluation cannot read this one, and waits for the process for ever.
+    def play(_: workers.Task) -> workers.Played:
+        raise error
+
+    told = workers._play(cast(workers.EpisodePlayer, SimpleNamespace(play=play)), workers.Task(0, 1))
+    found = pickle.loads(pickle.dumps(told))  # noqa: S301 - what was made here
+    own = isinstance(error, LookupError)
+    assert isinstance(found, LookupError if own else RunError) and "no level at 3" in str(found)
+    assert "in play" in found.__notes__[0]
 
 
 SCRIPT = """
