@@ -58,8 +58,8 @@ def test_what_a_script_of_an_actor_touches_is_in_one_shard(evaluation: bool) -> 
     # Mutation: the stream of actors in the place that a run has once.
     keys = Keys("pong", "id", evaluation, shards=3).beside(7)
     touched = [keys.log(7), keys.state(7), keys.actor_lease(7), keys.run, keys.actors, keys.versions, keys.weights(3)]
-    others = [keys.learner_lease, keys.weights(2), keys.log(4), keys.state(7)]
-    assert len({*touched, *others}) == 11
+    others = [keys.learner_lease, keys.weights(2), keys.log(4)]
+    assert len({*touched, *others}) == 10
     assert {key.partition("}")[0] for key in touched} == {f"riqx:{{{tag_of_shard('pong', 1, 3)}"}
 
 
