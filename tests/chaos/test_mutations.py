@@ -61,9 +61,9 @@ TWICE = r"\d+ chunks were learned from twice"
 # Whose program is changed, how, the run's agent, what happens to the run, and the fault that shows the change.
 CASES: list[tuple[str, str, str, tuple[Disturb, ...], str]] = [
     (ACTOR, "messages without state", "rainbow", (sent(30), KILL, sent(30)), f"{ENV} does not join"),
-    (ACTOR, "messages before state", "rainbow", BEFORE, r"message \d+ after \d+|does not join|episodes' numbers"),
+    (ACTOR, "messages before state", "rainbow", BEFORE, r"message \d+ after|does not join|episodes' numbers|anew"),
     (ACTOR, "ids of the clock", "rainbow", (GOT_ON,), r"actor 0: message \d{12,} after 0"),
-    (LEARNER, "trim before ingest", "large", TRIMMED, r"message \d+ after|never read|not full|has gaps"),
+    (LEARNER, "trim before ingest", "large", TRIMMED, r"message \d+ after|never read|not full|has gaps|are missing"),
     (LEARNER, "lease not renewed", "rainbow", INTRUDED, "a second learner: "),
     (ACTOR, "actors never wait", "impala", HELD_UP, r"actor 0 was \d+ messages ahead of the learner"),
     (LEARNER, "queue overfilled", "impala", HELD_UP, LOST),
