@@ -41,6 +41,9 @@ from rainbow_iqn_apex.options.run_options import (
 )
 from rainbow_iqn_apex.options.sink_options import SinkOptions
 
+if __name__ == "args":
+    raise ImportError("import rainbow_iqn_apex.args: under the name args every class would exist twice")
+
 T = TypeVar("T")
 _LOCKSTEP = "--synchronize-actors-with-learner"
 _MOST_ACTORS = 4  # in lockstep

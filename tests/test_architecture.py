@@ -315,7 +315,7 @@ def test_the_package_is_made_of_links() -> None:
     assert set(copies) <= {"__init__.py", "__main__.py", "__pycache__"}
 
 
-@pytest.mark.parametrize("folder", sorted({*BELOW, "programs"} - {"args"}))
+@pytest.mark.parametrize("folder", sorted({*BELOW, "programs"}))
 def test_a_folder_is_imported_as_a_part_of_the_package_alone(folder: str) -> None:
     # Mutation: without the check, this loads a second copy of every class.
     with pytest.raises(ImportError, match=f"^import {PACKAGE}.{folder}: .*$"):
