@@ -193,8 +193,12 @@ def with_arrays(**arrays: Any) -> Callable[[Talk], None]:
     return lambda talk: talk.answer({name.replace("__", "."): array for name, array in arrays.items()})
 
 
+def leaves_when_asked_again(talk: Talk) -> None:
+    talk.read()  # so the answer before has arrived: a server that leaves drops what it has not sent yet
+
+
 ANSWERS: dict[str, Callable[[Talk], None]] = {
-    "the end": lambda _: None,
+    "the end": leaves_when_asked_again,
     "silence": lambda _: time.sleep(1.5),
     "nothing": lambda talk: talk.reply(b""),
     "garbage": lambda talk: talk.reply(b"garbage"),
