@@ -314,11 +314,6 @@ def log_extent(client: Client, key: str) -> Extent:
     return Extent(sequence_of(newest), sequence_of(last), start)
 
 
-def last_sequence(client: Client, key: str) -> int:
-    """Return the sequence number of the last message ever appended to a log, trimmed or not; 0 for none."""
-    return log_extent(client, key).last
-
-
 def sequence_of(entry_id: bytes) -> int:
     """Return the sequence number in an entry's id."""
     return int(entry_id.split(b"-")[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.scripts import last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import log_extent
 from tests.chaos.faults import LEARNER, Fault
 from tests.chaos.runs import FAMILIES, NEWEST, RAINBOW, Disturb, asynchronous_run
 from tests.chaos.system import Chaos
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 
 def last_sequence_of(system: Chaos, key: str) -> int:
-    return last_sequence(system.client, key)  # type: ignore[arg-type]  # a plain client
+    return log_extent(system.client, key).last  # type: ignore[arg-type]  # a plain client
 
 
 def state_is_late(system: Chaos) -> None:

@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, conne
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.record import Owner, RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.scripts import Commit, last_sequence, newest_version
+from rainbow_iqn_apex.memory.broker.scripts import Commit, log_extent, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
 from tests.memory.links import write_run
@@ -77,7 +77,7 @@ def _values(client: Client) -> Target:
     calls = (
         actor.saved, actor.record, actor.unread, actor.newest_version, lambda: actor.newest_packet(0, 1000),
         lambda: actor.wait_for_version(-1), lambda: learner.write_progress("running", 1, 2, {0: 3}),
-        lambda: learner.publish(4, b"x"), lambda: learner.trim({0: 1}), lambda: last_sequence(client, keys.log(0)),
+        lambda: learner.publish(4, b"x"), lambda: learner.trim({0: 1}), lambda: log_extent(client, keys.log(0)).last,
         lambda: newest_version(client, keys),
         lambda: actor._scripts.commit(keys, 0, b"token", Commit(1, [b"m"], b"s"), allow_gap=False),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.reports import FilmStore, ReportStore
 from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
-from rainbow_iqn_apex.memory.broker.scripts import Scripts, last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import Scripts, log_extent
 from rainbow_iqn_apex.memory.messages import Episode, MessageSchema, RoundEnd
 from rainbow_iqn_apex.monitoring.report import EventLog, Reading, Reporter
 from tests.conftest import RedisServer
@@ -59,7 +59,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
             assert actor.wait_for_version(1) == 1
             assert actor.unread() == 1
             assert Scripts(guarded.actor).renew(actor.keys.actor_lease(0), actor.lease.token, 10_000)
-            assert last_sequence(learner._client, learner.keys.log(0)) == 1
+            assert log_extent(learner._client, learner.keys.log(0)).last == 1
             learner.trim({0: 2})
             evaluate(guarded, learner, run.run_id)
             serve(guarded, run.run_id)

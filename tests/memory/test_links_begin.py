@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
-from rainbow_iqn_apex.memory.broker.scripts import last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import log_extent
 from tests.memory.links import HERE, SETTINGS, actor_link, after, learner_link, play, rounds_of, write_run
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
@@ -93,11 +93,11 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
             play(actor, 1, 2)
             learner.write_progress("stopped", 3, 4, {0: 1})
     with learner_link(client, run_name) as learner:
-        assert last_sequence(learner._client, learner.keys.log(0)) == 2
+        assert log_extent(learner._client, learner.keys.log(0)).last == 2
         assert len(rounds_of(client, run_name)) == 2
     with learner_link(client, run_name, "new", afresh=True) as learner:
         assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
-        assert last_sequence(learner._client, learner.keys.log(0)) == 0
+        assert log_extent(learner._client, learner.keys.log(0)).last == 0
         assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
     assert len(rounds_of(client, run_name + "2")) == 2
 
@@ -110,7 +110,7 @@ def test_the_numbers_of_an_abandoned_run_count_for_nothing(client: Client, run_n
         with ActorClient(client, run_name, "new", 4095, threading.Event()) as actor:
             assert actor.saved() is None
             play(actor, 0)
-        assert last_sequence(learner._client, learner.keys.log(4095)) == 1
+        assert log_extent(learner._client, learner.keys.log(4095)).last == 1
         learner.write_progress("running", 0, 0, {4095: 1})
     with learner_link(client, run_name, "new") as learner:
         assert client.hget(learner.keys.run, "read:4095") == b"1", "a run that goes on keeps its own"

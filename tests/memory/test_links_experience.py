@@ -13,7 +13,7 @@ from rainbow_iqn_apex.memory.broker import connection
 from rainbow_iqn_apex.memory.broker import leases as lease
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.keys import Keys
-from rainbow_iqn_apex.memory.broker.scripts import last_sequence
+from rainbow_iqn_apex.memory.broker.scripts import log_extent
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.chaos.proxy import Proxy
 from tests.conftest import RedisServer
@@ -60,7 +60,7 @@ def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> 
         assert rounds_of(client, run_name) == expected(3)[2:]
         learner.trim({0: 4})
         assert rounds_of(client, run_name) == []
-        assert last_sequence(learner._client, learner.keys.log(0)) == 3
+        assert log_extent(learner._client, learner.keys.log(0)).last == 3
         play(actor, 4)
         assert [number for number, _ in rounds_of(client, run_name)] == [4]
 

@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.admin import forget_run, forget_strays
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.keys import Keys
 from rainbow_iqn_apex.memory.broker.record import RunStatus, read_run
-from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts, last_sequence, newest_version
+from rainbow_iqn_apex.memory.broker.scripts import Commit, Scripts, log_extent, newest_version
 from tests.chaos.listener import Listener
 from tests.conftest import RedisServer
 from tests.deadline import Clock
@@ -95,7 +95,7 @@ def test_a_gap_is_reported_and_can_be_allowed(client: Client, keys: Keys) -> Non
 def test_numbers_beyond_what_lua_prints_by_itself(client: Client, keys: Keys) -> None:
     last = 10**14 - 1
     assert commit(client, keys, last - 1, b"a", b"b", gap=True) is None
-    assert last_sequence(client, keys.log(0)) == last
+    assert log_extent(client, keys.log(0)).last == last
     assert commit(client, keys, last - 1, b"a", b"b") is None
     assert commit(client, keys, last + 1, b"c") is None
     assert [number for number, _ in log_of(client, keys)] == [last - 1, last, last + 1]
